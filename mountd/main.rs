@@ -1,0 +1,2 @@
+//! rootsfs
+fn main() {}

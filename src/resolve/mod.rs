@@ -1,0 +1,5 @@
+//! From a name to a descriptor: one validated component, one `openat2`, below a descriptor.
+
+mod name;
+
+pub use name::{Name, NameError};
