@@ -2,4 +2,4 @@
 
 mod name;
 
-pub use name::{Name, NameError};
+pub use name::{NAME_MAX, Name, NameError};

@@ -1,5 +1,7 @@
 //! The only place with raw system calls and `unsafe`: descriptors go in as `AsFd` and come out as `OwnedFd`.
 
+pub mod anchor;
+
 use serde::Serialize;
 
 /// What makes two descriptors the same object: mount, device and inode number (`statx(2)`, `STATX_MNT_ID`).
