@@ -5,6 +5,7 @@ mod object;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -207,9 +208,12 @@ impl Judge {
         }
     }
 
-    fn open(&self, given: &Path, look: Look) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    fn open(&self, given: &Path, look: Look) -> rustix::io::Result<OwnedFd> {
         match (look, self.homes.get(given)) {
-            (Look::Again, Some(home)) => anchor::exact(home),
+            // A link in its place is not the root: as good as missing, until the root is back.
+            (Look::Again, Some(home)) => {
+                anchor::exact(home).map_err(|errno| if errno == Errno::LOOP { Errno::NOENT } else { errno })
+            }
             _ => anchor::follow(given),
         }
     }
@@ -329,12 +333,13 @@ fn join(found: &mut Vec<Found>, new: Found) -> usize {
     }
 }
 
-/// Entry names for `found`. A root keeps the one it had, unless the operator now asks for another.
+/// Entry names for `found`. What stands at a root's path, be it a new object, keeps the name the root had, unless the
+/// operator now asks for another.
 fn names(found: &[Found], old: &[Arc<Root>]) -> Vec<Name> {
     let candidates: Vec<Candidate<'_>> = found
         .iter()
         .map(|found| {
-            let before = old.iter().find(|root| found.object.is_shown_by(root)).map(|root| &root.entry);
+            let before = old.iter().find(|root| root.canonical == found.object.canonical).map(|root| &root.entry);
             Candidate {
                 given: &found.spelling.given,
                 canonical: &found.object.canonical,

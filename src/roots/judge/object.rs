@@ -113,3 +113,23 @@ pub(super) fn stands(root: &Root) -> bool {
 fn split(path: &Path) -> Option<(&Path, Name)> {
     Some((path.parent()?, Name::new(path.file_name()?.as_bytes()).ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_their_reason() {
+        for (errno, reason) in [
+            (Errno::NOENT, Reason::NotFound),
+            (Errno::NOTDIR, Reason::NotFound),
+            (Errno::ACCESS, Reason::PermissionDenied),
+            (Errno::PERM, Reason::PermissionDenied),
+            (Errno::IO, Reason::PermissionDenied),
+            (Errno::LOOP, Reason::SymlinkLoop),
+            (Errno::NAMETOOLONG, Reason::UnsafeName),
+        ] {
+            assert_eq!(Flaw::from(errno).reason, reason, "{errno}");
+        }
+    }
+}
