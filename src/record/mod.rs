@@ -1,5 +1,9 @@
 //! The boundary record: every denial, every snapshot and every granted change, as JSON Lines. Never file contents.
 
+mod snapshot_event;
+
+pub use snapshot_event::{RefusedEvent, SnapshotEvent};
+
 use serde::Serialize;
 
 use crate::authorize::{Op, Reason};
@@ -83,5 +87,10 @@ impl Record {
     /// Keeps one decision.
     pub fn decision(&self, decision: &Decision) {
         let _ = decision;
+    }
+
+    /// Keeps one publication.
+    pub fn snapshot(&self, event: &SnapshotEvent) {
+        let _ = event;
     }
 }

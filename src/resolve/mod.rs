@@ -4,5 +4,5 @@
 mod name;
 mod walk;
 
-pub use name::{Name, NameError};
+pub use name::{NAME_MAX, Name, NameError};
 pub(crate) use walk::{Found, Ground, Last, Spot, Start, walk};

@@ -108,13 +108,6 @@ pub(crate) fn set_times(object: impl AsFd, times: &Timestamps) -> io::Result<()>
     rustix::fs::utimensat(object, c"", times, AtFlags::EMPTY_PATH)
 }
 
-/// The path of the object behind a descriptor, for display and for the record only.
-pub(crate) fn display_path(object: impl AsFd) -> io::Result<Vec<u8>> {
-    let magic = Magic::of(&object);
-    rustix::fs::readlinkat(proc_self_fd()?, magic.as_c_str(), Vec::with_capacity(256))
-        .map(std::ffi::CString::into_bytes)
-}
-
 /// `/proc/self/fd`, opened once, so that a later mount over `/proc` changes nothing.
 pub(super) fn proc_self_fd() -> io::Result<BorrowedFd<'static>> {
     static DIRECTORY: OnceLock<OwnedFd> = OnceLock::new();
@@ -123,8 +116,7 @@ pub(super) fn proc_self_fd() -> io::Result<BorrowedFd<'static>> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(CWD, c"/proc/self/fd", flags, Mode::empty())?;
-    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-    if rustix::fs::fstatfs(&fd)?.f_type as u64 != PROC_SUPER_MAGIC {
+    if !super::anchor::on_procfs(&fd)? {
         return Err(Errno::NOSYS);
     }
     Ok(DIRECTORY.get_or_init(|| fd).as_fd())

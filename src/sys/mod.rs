@@ -3,6 +3,7 @@
 //! Functions that find, make or remove something below a directory take a [`Name`](crate::resolve::Name), never bytes or
 //! a path. All of them return the kernel's errno unchanged.
 
+pub mod anchor;
 mod at;
 mod caller;
 mod dir;

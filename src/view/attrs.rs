@@ -109,9 +109,12 @@ impl Core {
         if !matches!(inode.place(), super::inodes::Place::Root) {
             return Err(Errno::NODATA);
         }
+        // A retained root may be spelled otherwise by a later list: the snapshot has the spelling in force.
+        let roots = &call.current.snapshot.roots;
+        let root = roots.iter().find(|root| root.instance == tree.root.instance).unwrap_or(&tree.root);
         match name {
-            b"uri" => Ok(tree.root.uri.clone().into_bytes()),
-            b"name" => tree.root.display.clone().map(String::into_bytes).ok_or(Errno::NODATA),
+            b"uri" => Ok(root.uri.clone().into_bytes()),
+            b"name" => root.display.clone().map(String::into_bytes).ok_or(Errno::NODATA),
             _ => Err(Errno::NODATA),
         }
     }

@@ -160,14 +160,14 @@ impl Core {
             let name = tree.root.entry.as_bytes();
             let directory = matches!(tree.root.kind, crate::roots::RootKind::Directory);
             let kind = if directory { Kind::Directory } else { Kind::File };
-            let mut item = Item { node: tree.node(tree.root.id), kind, name, next: index, entry: None };
+            let node = tree.face.as_ref().map_or(NodeId::TOP, |(inode, _)| inode.node);
+            let mut item = Item { node, kind, name, next: index, entry: None };
             if plus {
                 // Nothing is asked of the backing here, so that the top always answers at once. The stream shows the set it
                 // began with even where a root was revoked since; the kernel asks before it uses such an entry.
                 let Some((inode, stat)) = &tree.face else { continue };
                 tree.inodes.found_again(inode);
                 item.entry = Some(Entry { lasting: false, ..Entry::of(inode, *stat) });
-                item.node = inode.node;
             }
             if sink(&item) {
                 if let Some(entry) = item.entry {
