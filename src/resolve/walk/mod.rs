@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
@@ -5,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Name, NameError};
+use crate::resolve::{Name, NameError};
 use crate::roots::{Root, RootKind, Snapshot};
 use crate::sys::{self, Kind, Stat};
 
