@@ -95,7 +95,7 @@ impl Session {
         if self.wait(Some(Duration::ZERO)) {
             return;
         }
-        match sys::unmount(&self.mountpoint) {
+        match sys::mount::unmount(&self.mountpoint) {
             Ok(()) => {}
             Err(error) => tracing::warn!(mountpoint = %self.mountpoint.display(), %error, "cannot unmount"),
         }

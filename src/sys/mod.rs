@@ -8,7 +8,7 @@ mod at;
 mod caller;
 mod dir;
 mod io;
-mod mount;
+pub mod mount;
 mod stat;
 mod xattr;
 
@@ -17,7 +17,6 @@ pub use caller::Caller;
 pub(crate) use caller::act_as;
 pub(crate) use dir::{DirEntry, read_dir, seek_dir};
 pub(crate) use io::*;
-pub use mount::unmount;
 pub(crate) use mount::{minor, open_directory};
 pub use stat::{Kind, Moment, ObjectId, Stat, Version};
 pub(crate) use stat::{file_system, stat, stat_without_sync};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -43,4 +43,14 @@ fn unmount_by_helper(mountpoint: &Path) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!("fusermount3: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+/// Whether the kernel has `openat2(2)` with the flags that the resolver uses (Linux 5.6).
+///
+/// # Errors
+/// `ENOSYS` on an older kernel, or what a seccomp filter answers in its place.
+pub fn probe_openat2() -> io::Result<()> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    Ok(())
 }
