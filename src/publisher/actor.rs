@@ -218,6 +218,7 @@ impl Actor {
 
     /// Makes the state known to [`super::Publisher::status`].
     fn tell(&self) {
+        self.stage.show_state(self.lists.state());
         self.shared.status.store(Arc::new(ListStatus {
             state: self.lists.state(),
             authority: self.snapshot.authority,

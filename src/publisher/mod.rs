@@ -43,6 +43,9 @@ pub trait Stage: Send + Sync {
     /// Makes `snapshot` the current one and revokes the roots that are not in it. Returns when publishing is done.
     fn install(&self, snapshot: Arc<Snapshot>, manner: Manner) -> Installed;
 
+    /// Learns how good the list in force is, to tell those who ask the view. Returns at once.
+    fn show_state(&self, state: ListState);
+
     /// The mount id of the view itself, so that a root inside it is refused.
     fn own_mount(&self) -> Option<u64>;
 }

@@ -31,6 +31,8 @@ impl Stage for FakeStage {
         Installed { handles_revoked: 7, ..Installed::default() }
     }
 
+    fn show_state(&self, _: ListState) {}
+
     fn own_mount(&self) -> Option<u64> {
         None
     }

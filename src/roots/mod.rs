@@ -90,6 +90,19 @@ pub enum ListState {
     Unavailable,
 }
 
+impl ListState {
+    /// The contract's spelling, e.g. `active`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Active => "active",
+            Self::Stale => "stale",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 /// A source that can be asked for its list again. The command line answers from memory, an MCP client over the wire; a
 /// program that embeds the library may bring its own.
 pub trait RootSource: Send + Sync {

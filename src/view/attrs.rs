@@ -98,6 +98,7 @@ impl Core {
     fn virtual_value(&self, call: &Call, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let Ok((tree, inode)) = call.inside() else {
             return match name {
+                b"state" => Ok(self.list_state.lock().as_str().into()),
                 b"generation" => Ok(call.current.snapshot.generation.to_string().into_bytes()),
                 other => {
                     let labels = self.labels.lock();

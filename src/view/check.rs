@@ -5,7 +5,7 @@ use super::core::{Core, Current, errno_name};
 use crate::authorize::{Ask, Op, Place, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome};
 use crate::resolve::{Found, Last, Name, Spot, Start, walk};
-use crate::roots::uri;
+use crate::roots::{ListState, uri};
 use crate::sys::Kind;
 
 /// A question of `rootsfs check` or `explain_access`.
@@ -90,7 +90,7 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
         ));
     }
     if current.snapshot.roots.is_empty() {
-        let unavailable = core.labels.lock().get("state").is_some_and(|state| state == "unavailable");
+        let unavailable = *core.list_state.lock() == ListState::Unavailable;
         return Err(if unavailable {
             let detail = "the root list could not be refreshed, so nothing is shown".into();
             refused(Reason::AuthorityUnavailable, Errno::NOENT, detail)

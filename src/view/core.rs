@@ -17,7 +17,7 @@ use super::tree::{Pass, Tree};
 use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome, Record};
 use crate::resolve::{Ground, Name, NameError};
-use crate::roots::{Instance, Snapshot};
+use crate::roots::{Instance, ListState, Snapshot};
 use crate::sys::{Caller, Stat};
 
 /// Revoked root instances that are still told apart from ones that never were.
@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) budget: Arc<Descriptors>,
     /// Virtual attributes of the top directory by name, without their prefix.
     pub(crate) labels: Mutex<BTreeMap<&'static str, String>>,
+    /// How good the list in force is, as the publisher last said.
+    pub(crate) list_state: Mutex<ListState>,
     /// Open streams of the top directory.
     pub(crate) listings: Mutex<HashMap<u64, Arc<Listing>>>,
     pub(crate) requests: AtomicU64,
@@ -176,6 +178,7 @@ impl Core {
             own_mount: OnceLock::new(),
             budget: Arc::new(budget),
             labels: Mutex::default(),
+            list_state: Mutex::new(ListState::Waiting),
             listings: Mutex::default(),
             requests: AtomicU64::new(0),
             caches: OnceLock::new(),
@@ -268,6 +271,10 @@ impl Core {
                 break;
             }
         }
+    }
+
+    pub(crate) fn show_state(&self, state: ListState) {
+        *self.list_state.lock() = state;
     }
 
     pub(crate) fn retire(&self, tree: &Tree) {

@@ -29,7 +29,7 @@ use crate::authorize::Policy;
 use crate::fuse::{Adapter, MountOptions, Session};
 use crate::publisher::{Installed, Manner, Stage};
 use crate::record::Record;
-use crate::roots::{Instance, Snapshot};
+use crate::roots::{Instance, ListState, Snapshot};
 
 /// What the FUSE adapter speaks: plain values in and out of the view.
 pub(crate) mod wire {
@@ -165,6 +165,10 @@ impl Drop for View {
 impl Stage for View {
     fn install(&self, snapshot: Arc<Snapshot>, manner: Manner) -> Installed {
         self.core.install(snapshot, manner)
+    }
+
+    fn show_state(&self, state: ListState) {
+        self.core.show_state(state);
     }
 
     fn own_mount(&self) -> Option<u64> {
