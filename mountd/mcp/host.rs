@@ -47,7 +47,7 @@ pub(super) trait Host: Send + Sync + 'static {
 
 impl Host for Service {
     fn mountpoint(&self) -> PathBuf {
-        self.view.mountpoint()
+        self.view.mountpoint().to_owned()
     }
 
     fn set_session(&self, session: Option<SessionInfo>) {

@@ -188,7 +188,9 @@ impl<H: Host> Session<H> {
                 inner.list = list;
                 Answer::List
             }
-            Err(Miss::NotSupported) => inner.missed(Answer::NotSupported, "the client answers roots/list with −32601".into()),
+            Err(Miss::NotSupported) => {
+                inner.missed(Answer::NotSupported, "the client answers roots/list with −32601".into())
+            }
             Err(Miss::Failed(why)) => inner.missed(Answer::Failed, why),
         };
         self.step(&mut inner, Event::Answered(attempt, answer));

@@ -1,15 +1,22 @@
 //! Root lists: from what a client or an operator wrote to an immutable, anchored [`Snapshot`].
 
+pub mod entry;
+mod judge;
+mod lists;
 mod snapshot;
+pub mod uri;
 
+pub use judge::{Judge, JudgeOptions, Judgement, Look};
+pub use lists::{ListEvent, Lists};
 pub use snapshot::{Instance, RefusedRoot, Root, RootKind, Snapshot};
+pub use uri::Refusal;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// Who supplied a root list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authority {
     /// An MCP client.
@@ -79,7 +86,7 @@ pub enum ListState {
     Active,
     /// A change was announced; the new list is not in force.
     Stale,
-    /// The refresh failed; nothing is shown.
+    /// The refresh failed; nothing of the client's list is shown.
     Unavailable,
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rootsfs::publisher::PublishError;
+use rootsfs::record::{Decision, Outcome};
 use rootsfs::roots::{ListState, RootInput, RootSource, Trigger};
 use rootsfs::view::Explanation;
 use serde_json::{Value, json};
@@ -65,9 +66,22 @@ impl Host for Fake {
     }
 
     fn check(&self, question: Question) -> Explanation {
-        let mut explanation = Explanation::default();
-        explanation.decision.op = question.op;
-        explanation
+        let decision = Decision {
+            generation: 1,
+            op: question.op,
+            pid: 0,
+            uid: 0,
+            path: question.path,
+            object: None,
+            to: None,
+            to_object: None,
+            root: None,
+            to_root: None,
+            decision: Outcome::Allow,
+            reason: None,
+            result: "ok".into(),
+        };
+        Explanation { decision, detail: String::new() }
     }
 
     fn recent(&self, _limit: usize, _denied_only: bool) -> Vec<Arc<str>> {
