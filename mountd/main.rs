@@ -61,9 +61,10 @@ fn dispatch(command: Option<Command>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Messages for people and for the journal go to standard error; `ROOTSFS_LOG` sets what is said (default `warn`).
+/// Messages for people and for the journal go to standard error; `ROOTSFS_LOG` sets what is said. By default warnings, but
+/// not fuser's of a mount that our own ladder has taken away before it.
 fn trace() {
-    let filter = EnvFilter::try_from_env("ROOTSFS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("ROOTSFS_LOG").unwrap_or_else(|_| EnvFilter::new("warn,fuser::mnt=off"));
     let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     let colours = io::IsTerminal::is_terminal(&io::stderr());
     if under_journald() {

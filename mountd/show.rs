@@ -127,8 +127,9 @@ pub(crate) fn event(event: &Value) -> String {
     } else {
         let to = text("to").map(|to| format!(" -> {to}")).unwrap_or_default();
         let reason = text("reason").map(|reason| format!(" {reason}")).unwrap_or_default();
+        let query = if event.get("query").is_some() { ", query" } else { "" };
         format!(
-            "{time} {:<6} {} {}{to}:{reason} {} (pid {}, uid {})",
+            "{time} {:<6} {} {}{to}:{reason} {} (pid {}, uid {}{query})",
             text("decision").unwrap_or("-"),
             text("op").unwrap_or("-"),
             text("path").unwrap_or("-"),

@@ -136,6 +136,11 @@ impl KernelCaches for Notifications {
     fn drop_inode(&self, node: NodeId) {
         report("inode", self.notifier.inval_inode(INodeNo(node.raw()), 0, 0));
     }
+
+    fn drop_attributes(&self, node: NodeId) {
+        // A negative offset leaves the pages alone.
+        report("attributes", self.notifier.inval_inode(INodeNo(node.raw()), -1, 0));
+    }
 }
 
 /// ENOENT is no failure (nothing was cached) and fuser does not report it; ENOTCONN and ENODEV mean that the mount has

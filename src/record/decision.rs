@@ -47,4 +47,7 @@ pub struct Decision {
     pub reason: Option<Reason>,
     /// `ok`, or the name of the error the caller got, e.g. `EXDEV`.
     pub result: String,
+    /// Nothing was done: somebody asked what would happen.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub query: bool,
 }

@@ -21,6 +21,7 @@ fn denial() -> Decision {
         decision: Outcome::Deny,
         reason: Some(Reason::CrossRoot),
         result: "EXDEV".into(),
+        query: false,
     }
 }
 
@@ -41,7 +42,7 @@ fn change(uris: usize) -> SnapshotEvent {
         refused: vec![],
         handles_revoked: 3,
         took_us: 412,
-        result: "published".into(),
+        result: "published",
     }
 }
 

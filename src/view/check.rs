@@ -1,3 +1,6 @@
+use std::path::Path;
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -5,7 +8,7 @@ use super::core::{Core, Current, errno_name};
 use crate::authorize::{Ask, Op, Place, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome};
 use crate::resolve::{Found, Last, Name, Spot, Start, walk};
-use crate::roots::{ListState, uri};
+use crate::roots::{ListState, Root, uri};
 use crate::sys::Kind;
 
 /// A question of `rootsfs check` or `explain_access`.
@@ -65,6 +68,7 @@ pub(super) fn explain(core: &Core, query: &CheckQuery) -> Explanation {
         decision: Outcome::Allow,
         reason: None,
         result: "ok".into(),
+        query: true,
     };
     let detail = match judge(core, &current, query, &mut decision) {
         Ok(detail) => detail,
@@ -145,7 +149,6 @@ fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End,
     };
     let start = if path.is_absolute() { Start::Host } else { Start::Top };
     let found = walk(core.ground(current), start, path.as_os_str().as_bytes(), last);
-    let outside = |detail: &str| refused(Reason::OutsideRoot, Errno::ACCESS, detail.into());
     match found {
         Found::Top => Ok(End::Top),
         Found::Object { spot, stat, .. } => Ok(End::At { spot, kind: Some(stat.kind), parent_exists: true }),
@@ -156,7 +159,13 @@ fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End,
             detail: format!("{} is a symbolic link that leads out of the active roots", shown(&spot)),
             spot: Some(spot),
         }),
-        Found::Outside { through: None } => Err(outside("it lies outside every active root")),
+        Found::Outside { through: None } => Err(match revoked(core, &path) {
+            Some(root) => {
+                let detail = format!("its root {} has left the list", root.canonical.display());
+                refused(Reason::RootRevoked, Errno::NOENT, detail)
+            }
+            None => refused(Reason::OutsideRoot, Errno::ACCESS, "it lies outside every active root".into()),
+        }),
         Found::Mount(spot) => Err(Refused {
             reason: Reason::OwnMount,
             errno: Errno::ACCESS,
@@ -172,6 +181,17 @@ fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End,
             spot: Some(spot),
         }),
     }
+}
+
+/// The revoked root that a path would lie in. Names are compared, not objects: nothing is opened outside the roots.
+fn revoked(core: &Core, path: &Path) -> Option<Arc<Root>> {
+    let below = path.strip_prefix(&core.mountpoint).ok().or_else(|| path.is_relative().then_some(path));
+    let entry = below.and_then(|below| below.components().next());
+    core.retired(|root| {
+        entry.is_some_and(|entry| entry.as_os_str() == root.entry.as_os_str())
+            || path.starts_with(&root.canonical)
+            || path.starts_with(&root.given)
+    })
 }
 
 /// What the operation needs to be there.

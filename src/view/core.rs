@@ -17,7 +17,7 @@ use super::tree::{Pass, Tree};
 use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome, Record};
 use crate::resolve::{Ground, Name, NameError};
-use crate::roots::{Instance, ListState, Snapshot};
+use crate::roots::{Instance, ListState, Root, Snapshot};
 use crate::sys::{Caller, Stat};
 
 /// Revoked root instances that are still told apart from ones that never were.
@@ -26,12 +26,15 @@ const RETIRED: usize = 1024;
 /// How often the descriptor budget is swept before a request goes on over it.
 const SWEEPS: usize = 4;
 
-/// The kernel's caches, as a publication drops them. Calls may block on requests in flight: never from a handler.
+/// The kernel's caches, as a publication drops them. Calls may block on requests in flight: never from a handler, but for
+/// the one that says so.
 pub(crate) trait KernelCaches: Send + Sync + std::fmt::Debug {
     /// Forgets what a name means, and everything below it (`FUSE_NOTIFY_INVAL_ENTRY`).
     fn drop_entry(&self, parent: NodeId, name: &Name);
     /// Forgets attributes, pages and maps of an inode (`FUSE_NOTIFY_INVAL_INODE`).
     fn drop_inode(&self, node: NodeId);
+    /// Forgets an inode's attributes alone. It waits for nothing, so this one may come from a handler.
+    fn drop_attributes(&self, node: NodeId);
 }
 
 /// What every request sees: one snapshot and its trees, swapped as one.
@@ -63,8 +66,8 @@ pub(crate) struct Core {
     pub(crate) requests: AtomicU64,
     pub(crate) caches: OnceLock<Box<dyn KernelCaches>>,
     record: Arc<Record>,
-    /// Entries of revoked instances, oldest first.
-    retired: Mutex<VecDeque<(Instance, String)>>,
+    /// Revoked roots, oldest first.
+    retired: Mutex<VecDeque<Arc<Root>>>,
 }
 
 /// A request that was let in: the snapshot it lives under and, below the top directory, its inode and the proof that
@@ -129,6 +132,13 @@ pub(crate) struct Answer<T> {
     pub(crate) value: T,
     _pass: Option<Pass>,
     _more: Vec<Pass>,
+}
+
+impl Answer<()> {
+    /// An answer that speaks of no tree.
+    pub(crate) const fn of_nothing() -> Self {
+        Self { value: (), _pass: None, _more: Vec::new() }
+    }
 }
 
 /// An object as the kernel is told of it.
@@ -282,13 +292,16 @@ impl Core {
         if retired.len() == RETIRED {
             retired.pop_front();
         }
-        retired.push_back((tree.root.instance, tree.root.entry.to_string()));
+        retired.push_back(Arc::clone(&tree.root));
+    }
+
+    /// The last revoked root that fits.
+    pub(crate) fn retired(&self, fits: impl Fn(&Root) -> bool) -> Option<Arc<Root>> {
+        self.retired.lock().iter().rev().find(|root| fits(root)).cloned()
     }
 
     fn record_revoked(&self, current: &Current, caller: Caller, op: Op, node: NodeId) {
-        let retired = self.retired.lock();
-        let entry = retired.iter().find(|(instance, _)| *instance == node.instance()).map(|(_, entry)| entry.clone());
-        drop(retired);
+        let entry = self.retired(|root| root.instance == node.instance()).map(|root| root.entry.to_string());
         if let Some(entry) = entry {
             self.record_top(current, caller, op, entry, Reason::RootRevoked, Errno::STALE);
         }
@@ -297,8 +310,7 @@ impl Core {
     /// A name at the top that is not there: worth a line when it was a root, or when there are no roots at all.
     pub(crate) fn no_such_entry(&self, call: &Call, op: Op, name: &Name) -> Errno {
         let entry = name.to_string();
-        let revoked = self.retired.lock().iter().any(|(_, retired)| *retired == entry);
-        if revoked {
+        if self.retired(|root| root.entry == *name).is_some() {
             self.record_top(&call.current, call.caller, op, entry, Reason::RootRevoked, Errno::NOENT);
         } else if call.current.snapshot.roots.is_empty() {
             self.record_top(&call.current, call.caller, op, entry, Reason::NoRoots, Errno::NOENT);
@@ -321,6 +333,7 @@ impl Core {
             decision: Outcome::Deny,
             reason: Some(reason),
             result: errno_name(errno).to_owned(),
+            query: false,
         });
     }
 }
@@ -367,6 +380,7 @@ impl<'a> Ends<'a> {
             decision,
             reason,
             result: result.to_owned(),
+            query: false,
         }
     }
 

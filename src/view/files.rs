@@ -62,7 +62,7 @@ impl Core {
             let file = match sys::reopen(&*object, flags & Self::KEPT_FLAGS) {
                 // Only the owner may ask for it; a reader of somebody else's file does without.
                 Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
-                    sys::reopen(&*object, flags & Self::KEPT_FLAGS - OFlags::NOATIME)
+                    sys::reopen(&*object, flags & (Self::KEPT_FLAGS - OFlags::NOATIME))
                 }
                 other => other,
             }?;
@@ -112,15 +112,28 @@ impl Core {
     ) -> Result<Answer<usize>, Errno> {
         let call = self.admit(caller, Op::Write, at.node)?;
         let file = self.serve(&call, at.handle, OFlags::RDWR)?;
+        if !mode.kill_privileges {
+            let written = sys::write_at(&file, data, at.offset, mode.append)?;
+            return call.answer(written);
+        }
+        let had_set_id_bits = sys::stat(&*file)?.perm & 0o6000 != 0;
         let written = {
             // Without the capability to keep them, the backing file system drops the bits itself.
-            let _acting = if mode.kill_privileges { Some(sys::act_as(&caller, None)?) } else { None };
+            let _acting = sys::act_as(&caller, None)?;
             sys::write_at(&file, data, at.offset, mode.append)?
         };
+        if had_set_id_bits && let Some(caches) = self.caches.get() {
+            // The kernel leaves the mode it has cached alone.
+            caches.drop_attributes(at.node);
+        }
         call.answer(written)
     }
 
+    /// What `close(2)` reports. Closing what was revoked succeeds: there is nothing left to lose.
     pub(crate) fn flush(&self, caller: Caller, node: NodeId, handle: u64) -> Result<Answer<()>, Errno> {
+        if !self.current.load().trees.contains_key(&node.instance()) {
+            return Ok(Answer::of_nothing());
+        }
         let call = self.admit(caller, Op::Stat, node)?;
         let (tree, inode) = call.inside()?;
         if let Handle::File { file, writable: true, .. } = &*tree.handles.get(handle, inode.node)? {

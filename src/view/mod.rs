@@ -16,6 +16,9 @@ mod revoke;
 mod top;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

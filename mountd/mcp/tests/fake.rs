@@ -80,6 +80,7 @@ impl Host for Fake {
             decision: Outcome::Allow,
             reason: None,
             result: "ok".into(),
+            query: false,
         };
         Explanation { decision, detail: String::new() }
     }

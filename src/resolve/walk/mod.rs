@@ -63,7 +63,7 @@ pub(crate) enum Found {
     /// An object in a root.
     Object {
         spot: Spot,
-        stat: Stat,
+        stat: Box<Stat>,
         /// The walk left the root it began in, so the same text means something else in the view.
         left: bool,
     },
@@ -117,11 +117,14 @@ pub(crate) fn walk(ground: Ground<'_>, start: Start, path: &[u8], last: Last) ->
     }
 }
 
+/// A root and the directories below it that were opened on the way, with their names.
+type Position = (Arc<Root>, Vec<(Name, OwnedFd)>);
+
 /// A walk in progress; `Err` of its steps is the end of the walk.
 struct Walker<'a> {
     ground: Ground<'a>,
-    /// The root and the directories below it, with their names; None at the top of the view.
-    place: Option<(Arc<Root>, Vec<(Name, OwnedFd)>)>,
+    /// Where it stands; None at the top of the view.
+    place: Option<Position>,
     pending: VecDeque<(Vec<u8>, Layout)>,
     links: u32,
     /// The last link followed.
@@ -237,7 +240,7 @@ impl Walker<'_> {
             return Err(self.refused(&name, Errno::NOTDIR));
         }
         match self.spot([name]) {
-            Some(spot) => Ok(Some(Found::Object { spot, stat, left: self.left })),
+            Some(spot) => Ok(Some(Found::Object { spot, stat: Box::new(stat), left: self.left })),
             None => Err(self.outside()),
         }
     }
@@ -272,7 +275,7 @@ impl Walker<'_> {
             }
         };
         match stat {
-            Ok(stat) => Ok(Found::Object { spot, stat, left: self.left }),
+            Ok(stat) => Ok(Found::Object { spot, stat: Box::new(stat), left: self.left }),
             Err(Errno::NOENT) => Ok(Found::Missing { spot, parent_exists: true, left: self.left }),
             Err(errno) => Err(Found::Refused(spot, errno)),
         }

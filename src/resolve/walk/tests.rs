@@ -75,7 +75,7 @@ impl Lab {
     }
 
     /// The text of a link in `app/src`.
-    fn from_src(&self, text: &str) -> String {
+    fn text_in_src(&self, text: &str) -> String {
         let names = vec![Name::new("src").unwrap()];
         self.walk(Start::Link(Spot { root: Arc::clone(&self.snapshot.roots[0]), names }), text)
     }
@@ -122,7 +122,7 @@ fn link_texts() {
         ("g/x", "refused Not a directory (os error 20)"),
         ("dot/../../..", "outside"),
     ] {
-        assert_eq!(lab.from_src(text), expected, "{text}");
+        assert_eq!(lab.text_in_src(text), expected, "{text}");
     }
 }
 
