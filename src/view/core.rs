@@ -23,6 +23,10 @@ use crate::sys::{Caller, Stat};
 /// Revoked root instances that are still told apart from ones that never were.
 const RETIRED: usize = 1024;
 
+/// Names of a path that the record shows. A deeper tree must not make every line of the record longer and dearer, so what
+/// lies between the root and the last names is left out there.
+const SHOWN_NAMES: usize = 256;
+
 /// How often the descriptor budget is swept before a request goes on over it.
 const SWEEPS: usize = 4;
 
@@ -390,10 +394,14 @@ impl<'a> Ends<'a> {
             return (name.map(Name::to_string).unwrap_or_default(), None, None);
         };
         let entry = tree.root.entry.to_string();
-        let Some(names) = inode.names() else {
+        let Some((names, cut)) = inode.last_names(SHOWN_NAMES) else {
             return (format!("{entry} (removed)"), None, Some(entry));
         };
         let (mut path, mut object) = (PathBuf::from(&entry), tree.root.canonical.clone());
+        if cut {
+            path.push("…");
+            object.push("…");
+        }
         for name in names.iter().chain(name) {
             path.push(name.as_os_str());
             object.push(name.as_os_str());

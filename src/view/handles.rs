@@ -103,6 +103,18 @@ impl HandleTable {
         self.handles.write().remove(&number)
     }
 
+    /// The inodes that are open for writing. Pages that a program wrote through a map are of these: the map keeps the file
+    /// open, whatever else was closed.
+    pub(crate) fn writable(&self) -> Vec<NodeId> {
+        let handles = self.handles.read();
+        let writable = |handle: &Arc<Handle>| matches!(**handle, Handle::File { writable: true, .. });
+        let mut nodes: Vec<_> =
+            handles.values().filter(|handle| writable(handle)).map(|handle| handle.node()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.handles.read().len() as u64
     }

@@ -127,22 +127,28 @@ impl Inode {
         *self.place.lock() = place;
     }
 
-    /// Names from the root down to this inode, for the record and for judging a link's text. None below a removed name.
+    /// Names from the root down to this inode. None below a removed name.
     pub(crate) fn names(&self) -> Option<Vec<Name>> {
+        self.last_names(usize::MAX).map(|(names, _)| names)
+    }
+
+    /// The last `most` of the names, and whether there are more above them.
+    pub(crate) fn last_names(&self, most: usize) -> Option<(Vec<Name>, bool)> {
         let mut names = Vec::new();
         let mut place = self.place();
-        loop {
+        let cut = loop {
             match place {
-                Place::Root => break,
+                Place::Root => break false,
                 Place::Gone => return None,
+                Place::Child(..) if names.len() == most => break true,
                 Place::Child(parent, name) => {
                     names.push(name);
                     place = parent.place();
                 }
             }
-        }
+        };
         names.reverse();
-        Some(names)
+        Some((names, cut))
     }
 
     /// Notes which version of the data the kernel is about to cache; true when its pages are of that version already.

@@ -88,7 +88,7 @@ impl Core {
     /// Invalidation writes dirty pages back while the tree still takes them.
     fn write_back(&self, revocation: &mut Revocation) {
         if let Some(caches) = self.caches.get() {
-            for node in revocation.tree.inodes.nodes() {
+            for node in revocation.tree.handles.writable() {
                 caches.drop_inode(node);
             }
         }
