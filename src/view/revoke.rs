@@ -82,6 +82,7 @@ impl Core {
         if let Some(caches) = self.caches.get() {
             caches.drop_inode(NodeId::TOP);
         }
+        close_behind(going);
         installed
     }
 
@@ -118,8 +119,19 @@ impl Core {
         }
         installed.inodes_revoked += nodes.len() as u64;
         installed.handles_revoked += tree.handles.clear();
-        tree.inodes.clear();
         revocation.step = Step::Dropped;
         tracing::debug!(entry = %tree.root.entry, step = ?revocation.step, inodes = nodes.len(), "revoked");
+    }
+}
+
+/// Closes what the revoked trees still hold of the backing. Nothing leads there any more, so nobody has to wait for it; if
+/// no thread can be had, it is done here and now.
+fn close_behind(gone: Vec<Revocation>) {
+    if gone.is_empty() {
+        return;
+    }
+    let close = move || gone.iter().for_each(|revocation| revocation.tree.inodes.clear());
+    if let Err(error) = std::thread::Builder::new().name("rootsfs-close".into()).spawn(close) {
+        tracing::debug!(%error, "no thread to close a revoked tree");
     }
 }
