@@ -30,7 +30,7 @@ enum Miss {
 
 /// A publication, and the attempt that waits for it.
 type Job = (Change, Option<Attempt>);
-type Reply = Result<Vec<RootInput>, String>;
+type Reply = Result<Option<Vec<RootInput>>, String>;
 
 pub(super) struct Session<H> {
     host: Arc<H>,
@@ -159,7 +159,7 @@ impl<H: Host> Session<H> {
             }
             Action::Publish(attempt, trigger) => {
                 let list = std::mem::take(&mut inner.list);
-                let taken = inner.reply(&Ok(list.clone()));
+                let taken = inner.reply(&Ok(Some(list.clone())));
                 // Whoever asked through the publisher gets it published there; a list that is in force needs nothing.
                 if trigger == Trigger::Refresh && (taken || inner.in_force.as_ref() == Some(&list)) {
                     inner.in_force = Some(list);
@@ -169,7 +169,7 @@ impl<H: Host> Session<H> {
                 inner.publish(Change::List(list, trigger), Some(attempt));
             }
             Action::Unsupported => {
-                inner.reply(&Err("the client declared roots but does not answer roots/list".into()));
+                inner.reply(&Ok(None));
                 inner.publish(Change::Unsupported, None);
             }
             Action::Unavailable => {
@@ -273,7 +273,7 @@ impl<H: Host> RootSource for ClientSource<H> {
             if inner.machine.publishing()
                 && let Some(list) = &inner.in_force
             {
-                return Ok(list.clone());
+                return Ok(Some(list.clone()));
             }
             if inner.peer.is_none() {
                 return Err(gone());

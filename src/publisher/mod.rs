@@ -228,7 +228,10 @@ impl Publisher {
         sources.retain(|source| self.shared.wants_client || source.authority() != Authority::Client);
         let answers = sources
             .iter()
-            .map(|source| (source.authority(), source.ask(deadline.saturating_duration_since(Instant::now()))))
+            .filter_map(|source| {
+                let answer = source.ask(deadline.saturating_duration_since(Instant::now()));
+                answer.transpose().map(|answer| (source.authority(), answer))
+            })
             .collect();
         self.call(Change::Refresh { answers, given })
     }

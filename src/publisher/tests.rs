@@ -214,11 +214,11 @@ impl RootSource for FakeSource {
         Authority::Client
     }
 
-    fn ask(&self, _timeout: Duration) -> Result<Vec<RootInput>, String> {
+    fn ask(&self, _timeout: Duration) -> Result<Option<Vec<RootInput>>, String> {
         if let Some(meanwhile) = self.meanwhile.lock().take() {
             meanwhile();
         }
-        self.answer.lock().clone()
+        self.answer.lock().clone().map(Some)
     }
 }
 
@@ -303,4 +303,26 @@ fn dropping_ends_the_thread() {
 
 fn _shared_between_threads(publisher: Publisher) -> impl Send + Sync {
     publisher
+}
+
+/// A client that declared roots and then turned out not to do them.
+struct Mute;
+
+impl RootSource for Mute {
+    fn authority(&self) -> Authority {
+        Authority::Client
+    }
+
+    fn ask(&self, _timeout: Duration) -> Result<Option<Vec<RootInput>>, String> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_source_without_lists_takes_nothing_away() {
+    let bench = Bench::new(AuthorityPolicy::Client, &["a"]);
+    bench.publisher.client_unsupported().unwrap();
+    bench.publisher.add_source(Arc::new(Mute));
+    bench.publisher.refresh(Duration::from_secs(1)).unwrap();
+    bench.expect(ListState::Active, Authority::CommandLine, &["a"]);
 }

@@ -109,9 +109,10 @@ pub trait RootSource: Send + Sync {
     /// In whose name the list is given.
     fn authority(&self) -> Authority;
 
-    /// Asks for the list now, waiting at most `timeout`.
+    /// Asks for the list now, waiting at most `timeout`. None: the source turned out to have no lists to give, so whatever
+    /// is in force without it stays.
     ///
     /// # Errors
     /// A sentence for people: why no list came.
-    fn ask(&self, timeout: Duration) -> Result<Vec<RootInput>, String>;
+    fn ask(&self, timeout: Duration) -> Result<Option<Vec<RootInput>>, String>;
 }

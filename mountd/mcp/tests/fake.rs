@@ -104,7 +104,7 @@ impl Host for Fake {
     fn refresh(&self, timeout: Duration) -> Result<(), PublishError> {
         for source in self.sources.lock().iter() {
             let list = source.ask(timeout).expect("the client answers");
-            self.seen.lock().push(Seen::Refreshed(uris(list)));
+            self.seen.lock().push(Seen::Refreshed(uris(list.unwrap_or_default())));
         }
         Ok(())
     }
