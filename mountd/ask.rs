@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rootsfs::authorize::Op;
 use serde_json::Value;
 
 use crate::cli::{CheckArgs, LogArgs, RootsArgs, RootsVerb};
@@ -33,7 +34,12 @@ pub(crate) fn roots(args: RootsArgs) -> anyhow::Result<ExitCode> {
             Request::RootsRefresh { timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX) }
         }
     };
-    let change: Change = Client::of(&args.mountpoint)?.ask(request)?;
+    let mut client = Client::of(&args.mountpoint)?;
+    let change: Change = client.ask(request)?;
+    let status: Status = client.ask(Request::RootsList)?;
+    for root in status.roots.iter().filter(|root| root.entry.is_none()) {
+        eprintln!("rootsfs: left out: {}", root.detail.as_deref().unwrap_or(&root.uri));
+    }
     if args.json { json(&change) } else { print(&format!("{}\n", show::change(&change))) }
 }
 
@@ -83,6 +89,13 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
 
 /// `rootsfs check`: exit 0 for allow, 10 for deny.
 pub(crate) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    if matches!(args.op, Op::Rename | Op::Link) != args.to.is_some() {
+        let message = match args.to {
+            Some(_) => format!("--to is the other end of a rename or link; {} has none", args.op),
+            None => format!("{} needs its other end: --to PATH", args.op),
+        };
+        return Err(Failure { code: 2, message }.into());
+    }
     let request = Request::Check { path: args.path, op: args.op, to: args.to, generation: args.generation };
     let answer: Value = Client::of(&args.mountpoint)?.ask(request)?;
     if args.json {

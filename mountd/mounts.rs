@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use rootsfs::sys::mount;
 
-/// The type of our mounts in the mount table.
+/// The type of our mounts in the mount table. fuser mounts as root without the subtype: then the source tells.
 const FS_TYPE: &[u8] = b"fuse.rootsfs";
+const BARE_TYPE: &[u8] = b"fuse";
+const SOURCE: &[u8] = b"rootsfs";
 
 /// The mountpoints of all rootsfs mounts in this mount namespace, in mount order.
 pub(crate) fn ours() -> io::Result<Vec<PathBuf>> {
@@ -22,13 +24,14 @@ pub(crate) fn is_ours(mountpoint: &Path) -> bool {
     ours().is_ok_and(|mounts| mounts.iter().any(|mount| mount == mountpoint))
 }
 
-/// proc_pid_mountinfo(5): the fifth field is the mountpoint; after a lone `-` comes the type.
+/// proc_pid_mountinfo(5): the fifth field is the mountpoint; after a lone `-` come the type and the source.
 fn parse(table: &[u8]) -> Vec<PathBuf> {
     let ours = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
         let mountpoint = fields.nth(4)?;
         fields.find(|field| *field == b"-")?;
-        (fields.next()? == FS_TYPE).then(|| PathBuf::from(unescape(mountpoint)))
+        let (kind, source) = (fields.next()?, fields.next()?);
+        (kind == FS_TYPE || (kind == BARE_TYPE && source == SOURCE)).then(|| PathBuf::from(unescape(mountpoint)))
     };
     table.split(|byte| *byte == b'\n').filter_map(ours).collect()
 }
@@ -117,11 +120,12 @@ impl Mountpoint {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => {
                 let parent = path.parent().unwrap_or(&path);
-                return Err(error).context(format!(
-                    "cannot make the mountpoint {}; its directory must exist and be yours: mkdir -p {}",
-                    path.display(),
-                    shell(parent)
-                ));
+                let mend = if error.kind() == io::ErrorKind::NotFound {
+                    format!("make its directory first: mkdir -p {}", shell(parent))
+                } else {
+                    format!("name one in a directory that you may write to, not in {}", parent.display())
+                };
+                return Err(error).context(format!("cannot make the mountpoint {}; {mend}", path.display()));
             }
         };
         let path = path.canonicalize().with_context(|| format!("cannot use {}", path.display()))?;
@@ -165,9 +169,12 @@ mod tests {
             40 22 0:50 / /tmp/a\\040b\\134c rw,nosuid - fuse.rootsfs rootsfs rw,user_id=0\n\
             41 22 0:51 / /tmp/plain rw shared:5 master:2 - fuse.rootsfs rootsfs rw\n\
             42 22 0:52 / /tmp/other rw - fuse.sshfs rootsfs rw\n\
+            44 22 0:54 / /tmp/by-root rw - fuse rootsfs rw,user_id=0\n\
+            45 22 0:55 / /tmp/another rw - fuse portal rw,user_id=0\n\
             43 22 0:53 / /tmp/\\04 rw - fuse.rootsfs x rw\n\
             garbage\n";
-        let expected: Vec<PathBuf> = vec!["/tmp/a b\\c".into(), "/tmp/plain".into(), "/tmp/\\04".into()];
+        let expected: Vec<PathBuf> =
+            vec!["/tmp/a b\\c".into(), "/tmp/plain".into(), "/tmp/by-root".into(), "/tmp/\\04".into()];
         assert_eq!(parse(table), expected);
     }
 

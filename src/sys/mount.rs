@@ -32,12 +32,15 @@ pub fn unmount(mountpoint: &Path) -> io::Result<()> {
     }
 }
 
+/// Where the helper is looked for when it is not in `PATH`: fuser finds it there to mount, so unmounting must too.
+const HELPER: [&str; 2] = ["fusermount3", "/bin/fusermount3"];
+
 fn unmount_by_helper(mountpoint: &Path) -> io::Result<()> {
-    let output = Command::new("fusermount3")
-        .args(["-u", "-q", "-z", "--"])
-        .arg(mountpoint)
-        .stdin(Stdio::null())
-        .output()
+    let run =
+        |helper| Command::new(helper).args(["-u", "-q", "-z", "--"]).arg(mountpoint).stdin(Stdio::null()).output();
+    let [in_path, elsewhere] = HELPER;
+    let output = run(in_path)
+        .or_else(|error| if error.kind() == io::ErrorKind::NotFound { run(elsewhere) } else { Err(error) })
         .map_err(|error| io::Error::new(error.kind(), format!("fusermount3 (package fuse3): {error}")))?;
     if output.status.success() {
         return Ok(());
