@@ -17,10 +17,13 @@ pub struct Caller {
     pub pid: u32,
 }
 
+const OWN_MASK: Mode = Mode::RWXG.union(Mode::RWXO);
+
 /// The thread has a caller's file-system ids, groups and umask until this is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct ActAs {
+    masked: bool,
     switched: bool,
     // Credentials belong to the thread that changed them.
     _not_send: std::marker::PhantomData<*const ()>,
@@ -33,14 +36,15 @@ pub(crate) struct ActAs {
 /// An ordinary user's daemon has no other ids to give: it acts as itself, and only its own user reaches the mount.
 pub(crate) fn act_as(caller: &Caller, umask: Option<u32>) -> io::Result<ActAs> {
     own_umask()?;
+    let masked = umask.is_some();
     if let Some(mask) = umask {
         rustix::process::umask(Mode::from_raw_mode(mask & 0o777));
     }
     let root = rustix::process::geteuid().is_root();
     if !root || (caller.uid == 0 && caller.gid == 0) {
-        return Ok(ActAs { switched: false, _not_send: std::marker::PhantomData });
+        return Ok(ActAs { masked, switched: false, _not_send: std::marker::PhantomData });
     }
-    let acting = ActAs { switched: true, _not_send: std::marker::PhantomData };
+    let acting = ActAs { masked, switched: true, _not_send: std::marker::PhantomData };
     rustix::thread::set_thread_groups(&groups_of(caller))?;
     set_ids(caller.uid, caller.gid)?;
     Ok(acting)
@@ -48,6 +52,10 @@ pub(crate) fn act_as(caller: &Caller, umask: Option<u32>) -> io::Result<ActAs> {
 
 impl Drop for ActAs {
     fn drop(&mut self) {
+        if self.masked {
+            // What the daemon makes on its own account, a new file of the record perhaps, is its user's alone.
+            rustix::process::umask(OWN_MASK);
+        }
         if self.switched {
             // A thread that kept a caller's ids would act for the next caller with them: it must not go on.
             if set_ids(0, 0).is_err() || rustix::thread::set_thread_groups(&[]).is_err() {
