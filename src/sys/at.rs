@@ -12,6 +12,9 @@ use crate::resolve::Name;
 /// How often a lookup that lost against a rename anywhere on the system is tried again (`openat2(2)`, `EAGAIN`).
 const RENAME_RETRIES: u32 = 64;
 
+/// Bytes of a path with its NUL (`limits.h`).
+const PATH_MAX: usize = 4096;
+
 /// What every step below a directory obeys.
 fn beneath(cross_mounts: bool) -> ResolveFlags {
     let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -34,6 +37,37 @@ fn retry<T>(mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 pub(crate) fn open_child(dir: impl AsFd, name: &Name, cross_mounts: bool) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry(|| rustix::fs::openat2(&dir, name.as_c_str(), flags, Mode::empty(), beneath(cross_mounts)))
+}
+
+/// Opens what several names in turn lead to below a directory: one call for each `PATH_MAX` bytes of them.
+pub(crate) fn open_below(dir: impl AsFd, names: &[Name], cross_mounts: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut below: Option<OwnedFd> = None;
+    let mut rest = names;
+    loop {
+        let mut length = 0;
+        let fits = |name: &&Name| {
+            length += name.as_bytes().len() + 1;
+            length < PATH_MAX
+        };
+        let (now, later) = rest.split_at(rest.iter().take_while(fits).count());
+        let path = now.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
+        let path = if path.is_empty() { b".".to_vec() } else { path };
+        let from = below.as_ref().map_or_else(|| dir.as_fd(), AsFd::as_fd);
+        let opened = retry(|| rustix::fs::openat2(from, path.as_slice(), flags, Mode::empty(), beneath(cross_mounts)))?;
+        if later.is_empty() {
+            return Ok(opened);
+        }
+        below = Some(opened);
+        rest = later;
+    }
+}
+
+/// The directory above a directory, on the same mount unless `cross_mounts`.
+pub(crate) fn open_parent(dir: impl AsFd, cross_mounts: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = if cross_mounts { ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::NO_XDEV };
+    retry(|| rustix::fs::openat2(&dir, c"..", flags, Mode::empty(), resolve))
 }
 
 /// Creates a file that did not exist (EEXIST otherwise) and opens it.

@@ -48,7 +48,8 @@ impl Core {
 
     fn change(&self, call: &Call, changes: &Changes) -> Result<sys::Stat, Errno> {
         let (tree, inode) = call.inside()?;
-        let object = call.descriptor()?;
+        // A change through an open file goes on where the file went.
+        let object = if changes.handle.is_some() { call.descriptor()? } else { call.descriptor_in_place()? };
         {
             let _acting = sys::act_as(&call.caller, None)?;
             if changes.uid.is_some() || changes.gid.is_some() {
@@ -166,7 +167,7 @@ impl Core {
             return Err(Errno::PERM);
         }
         let changed = self.with_room(|| {
-            let object = call.descriptor()?;
+            let object = call.descriptor_in_place()?;
             let _acting = sys::act_as(&caller, None)?;
             act(&object)
         });
@@ -178,7 +179,7 @@ impl Core {
     pub(crate) fn readlink(&self, caller: Caller, node: NodeId) -> Result<Answer<Vec<u8>>, Errno> {
         let call = self.admit(caller, Op::Readlink, node)?;
         let Place::In(_) = call.place() else { return Err(Errno::INVAL) };
-        let text = self.with_room(|| sys::link_text(&*call.descriptor()?))?;
+        let text = self.with_room(|| sys::link_text(&*call.descriptor_in_place()?))?;
         let shown = self.judge_text(&call, &text)?;
         let ask = Ask { outward: shown.is_none(), ..Ask::new(Op::Readlink, call.place()) };
         self.authorize(&Ends::of(&call), &ask)?;

@@ -106,6 +106,12 @@ impl Call {
         tree.descriptor(inode)
     }
 
+    /// The same, of an object that is still below its root: for all that finds, makes, opens or changes something.
+    pub(crate) fn descriptor_in_place(&self) -> Result<Arc<OwnedFd>, Errno> {
+        let (tree, inode) = self.inside()?;
+        tree.descriptor_in_place(inode)
+    }
+
     /// Ends the call with its answer. What was still under way when a tree was revoked is refused.
     pub(crate) fn answer<T>(self, value: T) -> Result<Answer<T>, Errno> {
         self.answer_under(Vec::new(), value)

@@ -46,7 +46,7 @@ impl Core {
         if inode.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        let dir = self.with_room(|| sys::reopen(&*call.descriptor()?, OFlags::RDONLY | OFlags::DIRECTORY))?;
+        let dir = self.with_room(|| sys::reopen(&*call.descriptor_in_place()?, OFlags::RDONLY | OFlags::DIRECTORY))?;
         let number = tree.handles.insert(Handle::Directory { node, stream: Mutex::new(DirStream::new(dir)) });
         call.answer(number)
     }

@@ -58,7 +58,7 @@ impl Core {
             return Err(Errno::ACCESS);
         }
         let opened = self.with_room(|| {
-            let object = call.descriptor()?;
+            let object = call.descriptor_in_place()?;
             let file = match sys::reopen(&*object, flags & Self::KEPT_FLAGS) {
                 // Only the owner may ask for it; a reader of somebody else's file does without.
                 Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {

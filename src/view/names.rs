@@ -47,10 +47,11 @@ impl Core {
     /// Finds a name in the call's directory and counts the lookup.
     pub(crate) fn find(&self, call: &Call, name: &Name) -> Result<(Arc<Inode>, Stat), Errno> {
         let (tree, parent) = call.inside()?;
-        let (fd, stat) = self.with_room(|| tree.step(&*call.descriptor()?, name)).map_err(|errno| match errno {
-            Errno::XDEV => self.refuse(&Ends::named(call, name), Op::Lookup, Reason::OwnMount, Errno::ACCESS),
-            other => other,
-        })?;
+        let (fd, stat) =
+            self.with_room(|| tree.step(&*call.descriptor_in_place()?, name)).map_err(|errno| match errno {
+                Errno::XDEV => self.refuse(&Ends::named(call, name), Op::Lookup, Reason::OwnMount, Errno::ACCESS),
+                other => other,
+            })?;
         let inode = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(parent, name));
         self.keep_budget();
         Ok((inode, stat))
@@ -126,7 +127,7 @@ impl Core {
         act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
     ) -> Result<Answer<Entry>, Errno> {
         let ends = Ends::named(&call, name);
-        let made = self.with_room(|| act(&*call.descriptor()?, name));
+        let made = self.with_room(|| act(&*call.descriptor_in_place()?, name));
         self.done(&ends, op, made)?;
         let (inode, stat) = self.find(&call, name)?;
         call.answer(Entry::of(&inode, stat))
@@ -146,7 +147,7 @@ impl Core {
         self.authorize(&Ends::named(&call, &name), &Ask::new(Op::Create, call.place()))?;
         let (tree, inode) = call.inside()?;
         let opened = self.with_room(|| {
-            let dir = call.descriptor()?;
+            let dir = call.descriptor_in_place()?;
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             // Never follows a link that was planted in between: the name is created, or what is there is opened as found.
             match sys::create_child(&*dir, &name, flags & Self::KEPT_FLAGS, make.mode) {
@@ -194,7 +195,7 @@ impl Core {
         let ends = Ends::between(&object, None, &call, &name);
         self.authorize(&ends, &ask)?;
         let linked = self.with_room(|| {
-            let (from, dir) = (object.descriptor()?, call.descriptor()?);
+            let (from, dir) = (object.descriptor_in_place()?, call.descriptor_in_place()?);
             let _acting = sys::act_as(&caller, None)?;
             sys::link_object(&*from, &*dir, &name)
         });
@@ -224,7 +225,7 @@ impl Core {
         self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
         let (tree, _) = call.inside()?;
         let removed = self.with_room(|| {
-            let dir = call.descriptor()?;
+            let dir = call.descriptor_in_place()?;
             let known = hold(tree, &dir, &name);
             let _acting = sys::act_as(&caller, None)?;
             act(&dir, &name).map(|()| known)
@@ -255,7 +256,7 @@ impl Core {
         }
         let ((source_tree, source_dir), (target_tree, target_dir)) = (source.inside()?, target.inside()?);
         let renamed = self.with_room(|| {
-            let (source_fd, target_fd) = (source.descriptor()?, target.descriptor()?);
+            let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
             let moved = hold(source_tree, &source_fd, &from);
             let replaced = hold(target_tree, &target_fd, &to);
             let _acting = sys::act_as(&caller, None)?;

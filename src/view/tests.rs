@@ -163,7 +163,7 @@ fn a_tree_deeper_than_a_stack() {
     let mut node = lab.find("a").unwrap().attr.node;
     let make = Make { mode: 0o40_755, umask: 0o022 };
     let mut nodes = vec![node];
-    for _ in 0..5_000 {
+    for _ in 0..3_000 {
         node = lab.core.mkdir(ME, node, b"d", make).unwrap().value.attr.node;
         nodes.push(node);
     }
@@ -193,4 +193,29 @@ fn names_that_are_none() {
     }
     assert_eq!(lab.core.lookup(ME, root, &[b'x'; 256]).unwrap_err(), Errno::NAMETOOLONG);
     assert_eq!(lab.core.mkdir(ME, NodeId::TOP, b"x", Make { mode: 0o40_755, umask: 0 }).unwrap_err(), Errno::PERM);
+}
+
+#[test]
+fn a_directory_moved_out_of_its_root_is_left_alone() {
+    let mut lab = lab(64);
+    std::fs::create_dir_all(lab.base.join("a/d/e")).unwrap();
+    std::fs::create_dir(lab.base.join("out")).unwrap();
+    std::fs::write(lab.base.join("a/d/e/f"), "inside").unwrap();
+    lab.publish(&["a"]);
+    let (dir, file) = (lab.find("a/d/e").unwrap().attr.node, lab.find("a/d/e/f").unwrap().attr.node);
+    let make = Make { mode: 0o100_644, umask: 0o022 };
+    // Sideways is no way out.
+    std::fs::rename(lab.base.join("a/d"), lab.base.join("a/moved")).unwrap();
+    lab.core.lookup(ME, dir, b"f").unwrap();
+    lab.core.create(ME, dir, b"g", make, OFlags::RDWR).unwrap();
+    std::fs::rename(lab.base.join("a/moved"), lab.base.join("out/moved")).unwrap();
+    std::fs::write(lab.base.join("out/moved/e/secret"), "outside").unwrap();
+    assert_eq!(lab.core.lookup(ME, dir, b"secret").unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.create(ME, dir, b"new", make, OFlags::RDWR).unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.unlink(ME, dir, b"secret").unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.opendir(ME, dir).unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.open(ME, file, OFlags::RDONLY).unwrap_err(), Errno::STALE);
+    let changes = super::attrs::Changes { mode: Some(0o600), ..Default::default() };
+    assert_eq!(lab.core.setattr(ME, file, changes).unwrap_err(), Errno::STALE);
+    assert!(lab.base.join("out/moved/e/secret").exists() && !lab.base.join("out/moved/e/new").exists());
 }

@@ -11,8 +11,8 @@ use super::handles::HandleTable;
 use super::inodes::{Anchor, Inode, InodeTable, Place};
 use super::node::NodeId;
 use crate::resolve::Name;
-use crate::roots::Root;
-use crate::sys::{self, ObjectId, Stat};
+use crate::roots::{Root, RootKind};
+use crate::sys::{self, Kind, ObjectId, Stat};
 
 /// One root instance in the view: everything that dies with it when the root is revoked.
 #[derive(Debug)]
@@ -65,6 +65,45 @@ impl Tree {
         inode.descriptor(&self.anchor())
     }
 
+    /// An inode's descriptor, of an object that is still below the root. One that was moved out on the backing is as good as
+    /// gone (ESTALE), whatever descriptor is held; one that was moved inside is not.
+    pub(crate) fn descriptor_in_place(&self, inode: &Inode) -> Result<Arc<OwnedFd>, Errno> {
+        let fd = self.descriptor(inode)?;
+        if matches!(self.root.kind, RootKind::File(_)) {
+            return Ok(fd);
+        }
+        match inode.names() {
+            // A removed name leads nowhere, in or out.
+            None => return Ok(fd),
+            Some(names) if names.is_empty() => return Ok(fd),
+            Some(names) => {
+                let there = sys::open_below(&self.root.anchor, &names, self.cross_mounts);
+                if there.and_then(sys::stat).is_ok_and(|stat| inode.is(&stat)) {
+                    return Ok(fd);
+                }
+            }
+        }
+        if inode.kind == Kind::Directory && self.contains(&fd)? { Ok(fd) } else { Err(Errno::STALE) }
+    }
+
+    /// Climbs from a directory to see whether the root is above it.
+    fn contains(&self, dir: &OwnedFd) -> Result<bool, Errno> {
+        let mut at = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
+        let mut id = sys::stat(&at)?.id;
+        while (id.dev, id.ino) != (self.root.id.dev, self.root.id.ino) {
+            at = match sys::open_parent(&at, self.cross_mounts) {
+                Err(Errno::XDEV | Errno::NOENT) => return Ok(false),
+                other => other?,
+            };
+            let above = sys::stat(&at)?.id;
+            if above == id {
+                return Ok(false);
+            }
+            id = above;
+        }
+        Ok(true)
+    }
+
     /// Opens one name below a directory, without telling the kernel of it.
     pub(crate) fn step(&self, dir: &OwnedFd, name: &Name) -> Result<(OwnedFd, Stat), Errno> {
         let fd = sys::open_child(dir, name, self.cross_mounts)?;
@@ -76,8 +115,8 @@ impl Tree {
     pub(crate) fn enter_root(&self) -> Result<(Arc<Inode>, Stat), Errno> {
         let fd = self.anchor().open_root()?;
         let stat = sys::stat(&fd)?;
-        let is_file = matches!(self.root.kind, crate::roots::RootKind::File(_));
-        if is_file != (stat.kind == sys::Kind::File) {
+        let is_file = matches!(self.root.kind, RootKind::File(_));
+        if is_file != (stat.kind == Kind::File) {
             return Err(Errno::NOENT);
         }
         Ok((self.inodes.found(self.node(stat.id), fd, &stat, Place::Root), stat))
