@@ -304,7 +304,7 @@ as_root_and_user! {
         peer.until("unavailable");
         assert_eq!(peer.entries(), [""; 0]);
         let b = peer.uri("b");
-        peer.changed(list(&[b.clone()]));
+        peer.changed(list(std::slice::from_ref(&b)));
         peer.until("active");
         assert_eq!(peer.entries(), ["b"]);
         // A whole result that is none, after a good one.
@@ -312,7 +312,7 @@ as_root_and_user! {
             peer.changed(Roots::Result(malformed));
             peer.until("unavailable");
             assert_eq!(peer.entries(), [""; 0]);
-            peer.changed(list(&[b.clone()]));
+            peer.changed(list(std::slice::from_ref(&b)));
             peer.until("active");
             assert_eq!(peer.entries(), ["b"]);
         }
@@ -329,7 +329,7 @@ as_root_and_user! {
     fn a_burst_costs_few_requests() {
         let (trees, _) = trees();
         let a = uri(&trees, "a");
-        let mut peer = Peer::with_roots(trees, &[], list(&[a.clone()]));
+        let mut peer = Peer::with_roots(trees, &[], list(std::slice::from_ref(&a)));
         peer.status();
         let before = peer.asked;
         for _ in 0..300 {
