@@ -52,8 +52,8 @@ pub(crate) fn first_look() -> anyhow::Result<ExitCode> {
          Try, in another terminal:\n\n    \
          ls {inside}\n    \
          rg TODO {inside}\n    \
-         rootsfs check {m} /etc/passwd             # outside every root\n    \
-         rootsfs roots {m} remove {entry}          # and look again: it is gone\n    \
+         rootsfs check {m} /etc/passwd   # outside every root\n    \
+         rootsfs roots {m} remove {entry}   # and look again: it is gone\n    \
          rootsfs status {m}\n    \
          rootsfs log {m}\n\n\
          An MCP client starts its own view with `rootsfs mcp`. Ctrl-C unmounts."

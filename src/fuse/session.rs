@@ -101,10 +101,11 @@ impl Session {
         }
         if !self.wait(Some(PATIENCE / 4)) {
             let abort = format!("/sys/fs/fuse/connections/{}/abort", self.connection);
-            if let Err(error) = std::fs::write(&abort, "1") {
-                tracing::debug!(%error, abort, "cannot abort the connection");
+            match std::fs::write(&abort, "1") {
+                Ok(()) => drop(self.wait(Some(PATIENCE))),
+                // An ordinary matter where fusectl is not mounted: the connection ends with the process.
+                Err(error) => tracing::debug!(%error, abort, "cannot abort the connection"),
             }
-            self.wait(Some(PATIENCE));
         }
     }
 }

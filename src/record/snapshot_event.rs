@@ -30,6 +30,7 @@ pub struct SnapshotEvent {
     /// Entries that stayed, undisturbed.
     pub retained: Vec<String>,
     /// What was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedEvent>,
     /// Open handles that were revoked.
     pub handles_revoked: u64,
