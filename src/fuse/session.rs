@@ -47,7 +47,8 @@ impl Session {
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("rootsfs".into()),
-            MountOption::Subtype("rootsfs".into()),
+            // fuser's own option for it reaches fusermount3 alone; this one, the kernel too.
+            MountOption::CUSTOM("subtype=rootsfs".into()),
             MountOption::DefaultPermissions,
             MountOption::NoSuid,
             MountOption::NoDev,

@@ -55,6 +55,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
 /// | `file:///p`, `FILE://LocalHost/p`, `file:/p` | `/p` |
 /// | `/p` | `/p` with [`BarePaths::Accept`], else `non-file-uri` |
 /// | `p`, `file:p` | `relative-path` |
+/// | `{…}`, `[…]`, `"…"`: an element of a list that is not what it should be | `malformed-uri` |
 /// | `https://…` | `non-file-uri` |
 /// | `file://host/p`, `file://localhost:80/p`, `file://me@/p` | `remote-authority` |
 /// | `%2F`, `%00`, `%zz`, raw `#` or `?`, `..`, `%2e%2e`, no path | `malformed-uri` |
@@ -73,6 +74,10 @@ pub fn parse(text: &str, bare: BarePaths) -> Result<PathBuf, Refusal> {
         };
     }
     let Some((scheme, rest)) = text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+        if text.starts_with(['{', '[', '"']) {
+            // An element of a list that is no object with a URI reaches the judge as its JSON.
+            return refuse(Reason::MalformedUri, "has no uri that is a string");
+        }
         return refuse(Reason::RelativePath, "is not absolute; give a file:// URI or an absolute path");
     };
     if !scheme.eq_ignore_ascii_case("file") {
@@ -220,6 +225,8 @@ mod tests {
             ("vscode-remote://x/p", NonFileUri),
             ("", RelativePath),
             ("p", RelativePath),
+            ("{\"uri\":3}", MalformedUri),
+            ("[]", MalformedUri),
             ("./p", RelativePath),
             ("../p", RelativePath),
             (" file:///p", RelativePath),
