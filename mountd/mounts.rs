@@ -1,10 +1,11 @@
-//! The mount table, and how a mount of ours is ended from outside its daemon. No mount is ever stat'ed here: one whose
-//! daemon hangs would take us with it.
+//! The mount table, and how a mount of ours is ended from outside its daemon. No mount is stat'ed here but by a thread that
+//! can be left behind: one whose daemon hangs would take us with it.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rootsfs::sys::mount;
@@ -89,9 +90,20 @@ pub(crate) fn end(mountpoint: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the daemon of the mount at `mountpoint` is gone: the kernel then answers ENOTCONN without asking anybody.
+/// How long a mount may take to answer before it counts as alive, if stuck.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Whether the daemon of the mount at `mountpoint` is gone: the kernel then answers ENOTCONN without asking anybody. One
+/// that is stopped or stuck answers nothing, so the question is put from a thread that can be left behind.
 pub(crate) fn is_dead(mountpoint: &Path) -> bool {
-    std::fs::metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    let (sender, answer) = std::sync::mpsc::channel();
+    let path = mountpoint.to_owned();
+    let asked = std::thread::Builder::new().name("mount-probe".into()).spawn(move || {
+        let dead = std::fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        // Nobody waits for a late answer.
+        let _ = sender.send(dead);
+    });
+    asked.is_ok() && answer.recv_timeout(ANSWER).unwrap_or(false)
 }
 
 /// A directory to mount on. Dropping it removes the directory if it was made for this.

@@ -47,18 +47,26 @@ pub(crate) fn first_look() -> anyhow::Result<ExitCode> {
     let entry = service.status().roots.into_iter().find_map(|root| root.entry).unwrap_or_default();
     let inside = shell(&mountpoint.join(&entry));
     let entry = shell(entry.as_ref());
+    let rootsfs = name_of_program();
     eprintln!(
         "This directory is now the one root of a view at\n\n    {m}\n\n\
          Try, in another terminal:\n\n    \
          ls {inside}\n    \
          rg TODO {inside}\n    \
-         rootsfs check {m} /etc/passwd   # outside every root\n    \
-         rootsfs roots {m} remove {entry}   # and look again: it is gone\n    \
-         rootsfs status {m}\n    \
-         rootsfs log {m}\n\n\
+         {rootsfs} check {m} /etc/passwd   # outside every root\n    \
+         {rootsfs} roots {m} remove {entry}   # and look again: it is gone\n    \
+         {rootsfs} status {m}\n    \
+         {rootsfs} log {m}\n\n\
          An MCP client starts its own view with `rootsfs mcp`. Ctrl-C unmounts."
     );
     Ok(stay(&service, &ended))
+}
+
+/// How this program is called from elsewhere: by its path where it was started by one, as `cargo run` does.
+fn name_of_program() -> String {
+    let by_path = std::env::args_os().next().is_some_and(|name| name.as_encoded_bytes().contains(&b'/'));
+    let path = if by_path { std::env::current_exe().ok() } else { None };
+    path.map_or_else(|| "rootsfs".into(), |path| shell(&path))
 }
 
 /// `rootsfs mcp`.
