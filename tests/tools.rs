@@ -22,7 +22,7 @@ fn long(dir: &Path, script: &str) -> String {
 }
 
 /// The environment in which `cargo` works for this process: a user cannot reach a toolchain in root's home, and
-/// `tests/run` then says in `ROOTSFS_TEST_TOOLCHAIN` where a copy is.
+/// the harness then says in `ROOTSFS_TEST_TOOLCHAIN` where a copy is.
 fn toolchain() -> Vec<(&'static str, String)> {
     let Some(toolchain) =
         std::env::var("ROOTSFS_TEST_TOOLCHAIN").ok().filter(|_| !rustix::process::geteuid().is_root())

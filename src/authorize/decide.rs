@@ -100,3 +100,71 @@ pub fn decide(policy: &Policy, ask: &Ask<'_>) -> Verdict {
     }
     Verdict::Allow
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::Name;
+    use crate::roots::{Instance, RootKind};
+    use crate::sys::ObjectId;
+
+    fn root(instance: u32, read_only: bool) -> Root {
+        let anchor = std::fs::File::open("/").unwrap().into();
+        Root {
+            instance: Instance(instance),
+            entry: Name::new("r").unwrap(),
+            uri: String::new(),
+            display: None,
+            given: "/r".into(),
+            canonical: "/r".into(),
+            kind: RootKind::Directory,
+            anchor,
+            id: ObjectId { mnt: 0, dev: 0, ino: 0 },
+            read_only,
+        }
+    }
+
+    #[test]
+    fn the_table() {
+        let (a, b, fixed) = (root(1, false), root(2, false), root(3, true));
+        let (a, b, fixed) = (Place::In(&a), Place::In(&b), Place::In(&fixed));
+        let open = Policy::default();
+        let everywhere = Policy { cross_root: true, ..Policy::default() };
+        let frozen = Policy { read_only: true, ..Policy::default() };
+        let deny = Verdict::Deny;
+        let ask = Ask::new;
+        let cases = [
+            (&open, ask(Op::Lookup, Place::Top), Verdict::Allow),
+            (&open, ask(Op::Create, Place::Top), deny(Reason::OutsideRoot, Errno::PERM)),
+            (&open, ask(Op::Setattr, Place::Top), deny(Reason::OutsideRoot, Errno::PERM)),
+            (&open, Ask { to: Some(Place::Top), ..ask(Op::Rename, a) }, deny(Reason::OutsideRoot, Errno::PERM)),
+            (&open, ask(Op::Write, a), Verdict::Allow),
+            (&open, ask(Op::Read, fixed), Verdict::Allow),
+            (&open, ask(Op::Write, fixed), deny(Reason::ReadOnly, Errno::ROFS)),
+            (&frozen, ask(Op::Unlink, a), deny(Reason::ReadOnly, Errno::ROFS)),
+            (&frozen, ask(Op::Stat, a), Verdict::Allow),
+            (&open, Ask { to: Some(a), ..ask(Op::Rename, a) }, Verdict::Allow),
+            (&open, Ask { to: Some(b), ..ask(Op::Rename, a) }, deny(Reason::CrossRoot, Errno::XDEV)),
+            (&open, Ask { to: Some(b), ..ask(Op::Link, a) }, deny(Reason::CrossRoot, Errno::XDEV)),
+            (&everywhere, Ask { to: Some(b), ..ask(Op::Rename, a) }, Verdict::Allow),
+            (&everywhere, Ask { to: Some(fixed), ..ask(Op::Rename, a) }, deny(Reason::ReadOnly, Errno::ROFS)),
+            (&open, Ask { device: true, ..ask(Op::Mknod, a) }, deny(Reason::SpecialFile, Errno::PERM)),
+            (&open, Ask { device: true, ..ask(Op::Read, a) }, deny(Reason::SpecialFile, Errno::ACCESS)),
+            (&open, Ask { device: true, ..ask(Op::Unlink, a) }, Verdict::Allow),
+            (&open, Ask { outward: true, ..ask(Op::Symlink, a) }, deny(Reason::SymlinkOutside, Errno::PERM)),
+            (&open, Ask { outward: true, ..ask(Op::Readlink, a) }, deny(Reason::SymlinkOutside, Errno::ACCESS)),
+        ];
+        for (policy, ask, expected) in cases {
+            assert_eq!(decide(policy, &ask), expected, "{policy:?} {ask:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_changes_in_a_read_only_root() {
+        let fixed = root(1, true);
+        for op in Op::ALL {
+            let verdict = decide(&Policy::default(), &Ask::new(op, Place::In(&fixed)));
+            assert_eq!(verdict == Verdict::Allow, !op.changes(), "{op}");
+        }
+    }
+}

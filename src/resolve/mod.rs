@@ -1,5 +1,8 @@
-//! From a name to a descriptor: one validated component, one `openat2`, below a descriptor.
+//! From a name to a descriptor: one validated component, one `openat2`, below a descriptor; and from a symbolic link to
+//! the place it means, hop by hop.
 
 mod name;
+mod walk;
 
-pub use name::{Name, NameError};
+pub use name::{NAME_MAX, Name, NameError};
+pub(crate) use walk::{Found, Ground, Last, Spot, Start, walk};

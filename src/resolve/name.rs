@@ -38,6 +38,11 @@ impl Name {
         CString::new(bytes).map(Self).map_err(|_| NameError::Unsafe)
     }
 
+    /// What a thing is called that is `/` and has no last component.
+    pub(crate) fn root() -> Self {
+        Self(c"root".into())
+    }
+
     /// The name as the kernel takes it.
     #[must_use]
     pub fn as_c_str(&self) -> &CStr {

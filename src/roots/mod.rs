@@ -1,15 +1,22 @@
 //! Root lists: from what a client or an operator wrote to an immutable, anchored [`Snapshot`].
 
+pub mod entry;
+mod judge;
+mod lists;
 mod snapshot;
+pub mod uri;
 
+pub use judge::{Judge, JudgeOptions, Judgement, Look};
+pub use lists::{ListEvent, Lists};
 pub use snapshot::{Instance, RefusedRoot, Root, RootKind, Snapshot};
+pub use uri::Refusal;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// Who supplied a root list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authority {
     /// An MCP client.
@@ -79,8 +86,21 @@ pub enum ListState {
     Active,
     /// A change was announced; the new list is not in force.
     Stale,
-    /// The refresh failed; nothing is shown.
+    /// The refresh failed; nothing of the client's list is shown.
     Unavailable,
+}
+
+impl ListState {
+    /// The contract's spelling, e.g. `active`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Active => "active",
+            Self::Stale => "stale",
+            Self::Unavailable => "unavailable",
+        }
+    }
 }
 
 /// A source that can be asked for its list again. The command line answers from memory, an MCP client over the wire; a
@@ -89,9 +109,10 @@ pub trait RootSource: Send + Sync {
     /// In whose name the list is given.
     fn authority(&self) -> Authority;
 
-    /// Asks for the list now, waiting at most `timeout`.
+    /// Asks for the list now, waiting at most `timeout`. None: the source turned out to have no lists to give, so whatever
+    /// is in force without it stays.
     ///
     /// # Errors
     /// A sentence for people: why no list came.
-    fn ask(&self, timeout: Duration) -> Result<Vec<RootInput>, String>;
+    fn ask(&self, timeout: Duration) -> Result<Option<Vec<RootInput>>, String>;
 }

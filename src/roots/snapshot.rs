@@ -24,6 +24,9 @@ pub enum RootKind {
 }
 
 /// An active root: judged, canonical and anchored.
+///
+/// From one snapshot to the next, the same [`Instance`] means the same object, entry, rights and open file description of
+/// the anchor. Only what it is called by (`uri`, `given`, `display`) may differ, in a new `Root`.
 #[derive(Debug)]
 pub struct Root {
     /// Which instance this is.

@@ -1,14 +1,23 @@
 //! The only place with raw system calls and `unsafe`: descriptors go in as `AsFd` and come out as `OwnedFd`.
+//!
+//! Functions that find, make or remove something below a directory take a [`Name`](crate::resolve::Name), never bytes or
+//! a path. All of them return the kernel's errno unchanged.
 
-use serde::Serialize;
+pub mod anchor;
+mod at;
+mod caller;
+mod dir;
+mod io;
+pub mod mount;
+mod stat;
+mod xattr;
 
-/// What makes two descriptors the same object: mount, device and inode number (`statx(2)`, `STATX_MNT_ID`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct ObjectId {
-    /// The mount the object was reached through.
-    pub mnt: u64,
-    /// Device number, as `makedev(3)` packs it.
-    pub dev: u64,
-    /// Inode number on that device.
-    pub ino: u64,
-}
+pub(crate) use at::*;
+pub use caller::Caller;
+pub(crate) use caller::act_as;
+pub(crate) use dir::{DirEntry, read_dir, seek_dir};
+pub(crate) use io::*;
+pub(crate) use mount::{minor, open_directory};
+pub use stat::{Kind, Moment, ObjectId, Stat, Version};
+pub(crate) use stat::{file_system, stat, stat_without_sync};
+pub(crate) use xattr::*;

@@ -1,9 +1,15 @@
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
+use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::authorize::Op;
+use super::core::{Core, Current, errno_name};
+use crate::authorize::{Ask, Op, Place, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome};
+use crate::resolve::{Found, Last, Name, Spot, Start, walk};
+use crate::roots::{ListState, Root, uri};
+use crate::sys::Kind;
 
 /// A question of `rootsfs check` or `explain_access`.
 #[derive(Clone, Debug)]
@@ -12,7 +18,7 @@ pub struct CheckQuery {
     pub path: String,
     /// What would be done.
     pub op: Op,
-    /// The other end of a rename or link.
+    /// The other end of a rename or link, in any of the same forms.
     pub to: Option<String>,
     /// The generation the asker believes in; any other one is denied as `stale-generation`.
     pub generation: Option<u64>,
@@ -20,8 +26,6 @@ pub struct CheckQuery {
     pub uid: u32,
     /// The asking process.
     pub pid: u32,
-    /// What relative paths are relative to when they do not name an entry; usually none.
-    pub directory: Option<PathBuf>,
 }
 
 /// The answer: a decision in the record's shape.
@@ -34,25 +38,201 @@ pub struct Explanation {
     pub detail: String,
 }
 
-impl Default for Explanation {
-    fn default() -> Self {
-        Self {
-            decision: Decision {
-                generation: 0,
-                op: Op::Stat,
-                pid: 0,
-                uid: 0,
-                path: String::new(),
-                object: None,
-                to: None,
-                to_object: None,
-                root: None,
-                to_root: None,
-                decision: Outcome::Deny,
-                reason: None,
-                result: String::new(),
-            },
-            detail: String::new(),
+/// One end of the operation, found.
+enum End {
+    Top,
+    At { spot: Spot, kind: Option<Kind>, parent_exists: bool },
+}
+
+/// Why an end is refused before the decision.
+struct Refused {
+    reason: Reason,
+    errno: Errno,
+    spot: Option<Spot>,
+    detail: String,
+}
+
+pub(super) fn explain(core: &Core, query: &CheckQuery) -> Explanation {
+    let current = core.current.load_full();
+    let mut decision = Decision {
+        generation: current.snapshot.generation,
+        op: query.op,
+        pid: query.pid,
+        uid: query.uid,
+        path: query.path.clone(),
+        object: None,
+        to: query.to.clone(),
+        to_object: None,
+        root: None,
+        to_root: None,
+        decision: Outcome::Allow,
+        reason: None,
+        result: "ok".into(),
+        query: true,
+    };
+    let detail = match judge(core, &current, query, &mut decision) {
+        Ok(detail) => detail,
+        Err(refused) => {
+            if let Some(spot) = &refused.spot {
+                describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
+            }
+            decision.decision = Outcome::Deny;
+            decision.reason = Some(refused.reason);
+            decision.result = errno_name(refused.errno).into();
+            refused.detail
         }
+    };
+    Explanation { decision, detail }
+}
+
+fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Decision) -> Result<String, Refused> {
+    if let Some(generation) = query.generation.filter(|asked| *asked != current.snapshot.generation) {
+        return Err(refused(
+            Reason::StaleGeneration,
+            Errno::STALE,
+            format!("the list is at generation {}, not {generation}; ask again", current.snapshot.generation),
+        ));
+    }
+    if current.snapshot.roots.is_empty() {
+        let unavailable = *core.list_state.lock() == ListState::Unavailable;
+        return Err(if unavailable {
+            let detail = "the root list could not be refreshed, so nothing is shown".into();
+            refused(Reason::AuthorityUnavailable, Errno::NOENT, detail)
+        } else {
+            refused(Reason::NoRoots, Errno::NOENT, "the root list is empty".into())
+        });
+    }
+    let follows =
+        !matches!(query.op, Op::Readlink | Op::Lookup | Op::Unlink | Op::Rmdir | Op::Rename | Op::Link | Op::Symlink);
+    let last = if follows { Last::Follow } else { Last::Keep };
+    let from = locate(core, current, &query.path, last)?;
+    if let End::At { spot, .. } = &from {
+        describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
+    }
+    let to = match &query.to {
+        Some(to) => Some(locate(core, current, to, Last::Keep)?),
+        None => None,
+    };
+    if let Some(End::At { spot, .. }) = &to {
+        let mut path = String::new();
+        describe(spot, &mut path, &mut decision.to_object, &mut decision.to_root);
+        decision.to = Some(path);
+    }
+    let device = matches!(from, End::At { kind: Some(kind), .. } if kind.is_device());
+    let ask = Ask { to: to.as_ref().map(place), device, ..Ask::new(query.op, place(&from)) };
+    if let Verdict::Deny(reason, errno) = decide(&core.policy, &ask) {
+        return Err(refused(reason, errno, reason_sentence(reason).into()));
+    }
+    exists_as_needed(query.op, &from)?;
+    if let Some(to) = &to {
+        exists_as_needed(Op::Create, to)?;
+    }
+    Ok("allowed; the permissions of the file system itself still apply".into())
+}
+
+fn place(end: &End) -> Place<'_> {
+    match end {
+        End::Top => Place::Top,
+        // A root's own name belongs to the list: removing or moving it is a change at the top.
+        End::At { spot, .. } => Place::In(&spot.root),
+    }
+}
+
+/// Finds one end, in whichever form it was given.
+fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End, Refused> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = if text.contains("://") || text.starts_with("file:") {
+        let path = uri::parse(text, uri::BarePaths::Refuse);
+        path.map_err(|refusal| refused(refusal.reason, Errno::INVAL, refusal.detail))?
+    } else {
+        text.into()
+    };
+    let start = if path.is_absolute() { Start::Host } else { Start::Top };
+    let found = walk(core.ground(current), start, path.as_os_str().as_bytes(), last);
+    match found {
+        Found::Top => Ok(End::Top),
+        Found::Object { spot, stat, .. } => Ok(End::At { spot, kind: Some(stat.kind), parent_exists: true }),
+        Found::Missing { spot, parent_exists, .. } => Ok(End::At { spot, kind: None, parent_exists }),
+        Found::Outside { through: Some(spot) } => Err(Refused {
+            reason: Reason::SymlinkOutside,
+            errno: Errno::ACCESS,
+            detail: format!("{} is a symbolic link that leads out of the active roots", shown(&spot)),
+            spot: Some(spot),
+        }),
+        Found::Outside { through: None } => Err(match revoked(core, &path) {
+            Some(root) => {
+                let detail = format!("its root {} has left the list", root.canonical.display());
+                refused(Reason::RootRevoked, Errno::NOENT, detail)
+            }
+            None => refused(Reason::OutsideRoot, Errno::ACCESS, "it lies outside every active root".into()),
+        }),
+        Found::Mount(spot) => Err(Refused {
+            reason: Reason::OwnMount,
+            errno: Errno::ACCESS,
+            detail: format!("another file system is mounted at {}, which is not entered", shown(&spot)),
+            spot: Some(spot),
+        }),
+        Found::Unsafe(error) => Err(refused(Reason::UnsafeName, Errno::INVAL, format!("a component is {error}"))),
+        Found::Loop => Err(refused(Reason::SymlinkLoop, Errno::LOOP, "it passes more than 40 symbolic links".into())),
+        Found::Refused(spot, errno) => Err(Refused {
+            reason: if errno == Errno::NOTDIR { Reason::NotFound } else { Reason::PermissionDenied },
+            errno,
+            detail: format!("the file system refused {}: {}", shown(&spot), errno_name(errno)),
+            spot: Some(spot),
+        }),
+    }
+}
+
+/// The revoked root that a path would lie in. Names are compared, not objects: nothing is opened outside the roots.
+fn revoked(core: &Core, path: &Path) -> Option<Arc<Root>> {
+    let below = path.strip_prefix(&core.mountpoint).ok().or_else(|| path.is_relative().then_some(path));
+    let entry = below.and_then(|below| below.components().next());
+    core.retired(|root| {
+        entry.is_some_and(|entry| entry.as_os_str() == root.entry.as_os_str())
+            || path.starts_with(&root.canonical)
+            || path.starts_with(&root.given)
+    })
+}
+
+/// What the operation needs to be there.
+fn exists_as_needed(op: Op, end: &End) -> Result<(), Refused> {
+    let End::At { spot, kind: None, parent_exists } = end else { return Ok(()) };
+    let deny = |reason, detail: String| Refused { reason, errno: Errno::NOENT, spot: Some(spot.clone()), detail };
+    if !parent_exists {
+        return Err(deny(
+            Reason::ParentMissing,
+            format!("the directory that would hold {} does not exist", shown(spot)),
+        ));
+    }
+    if op.makes_name() {
+        return Ok(());
+    }
+    Err(deny(Reason::NotFound, format!("{} does not exist", shown(spot))))
+}
+
+fn refused(reason: Reason, errno: Errno, detail: String) -> Refused {
+    Refused { reason, errno, spot: None, detail }
+}
+
+fn shown(spot: &Spot) -> String {
+    let parts: Vec<_> = std::iter::once(&spot.root.entry).chain(&spot.names).map(Name::to_string).collect();
+    parts.join("/")
+}
+
+fn describe(spot: &Spot, path: &mut String, object: &mut Option<String>, root: &mut Option<String>) {
+    *path = shown(spot);
+    let mut backing = spot.root.canonical.clone();
+    backing.extend(spot.names.iter().map(Name::as_os_str));
+    *object = Some(backing.display().to_string());
+    *root = Some(spot.root.entry.to_string());
+}
+
+const fn reason_sentence(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ReadOnly => "the root is read-only",
+        Reason::CrossRoot => "the two ends lie in different roots",
+        Reason::SpecialFile => "device nodes are never opened or made through the view",
+        Reason::OutsideRoot => "the top of the view belongs to the root list",
+        _ => "the view's rules do not allow it",
     }
 }

@@ -1,17 +1,47 @@
 //! The mounted view: what the kernel asks, answered from the current snapshot.
 
+mod attrs;
 mod check;
+mod core;
+mod descriptors;
+mod dirs;
+mod files;
+mod gate;
+mod handles;
+mod inodes;
+mod links;
+mod names;
+mod node;
+mod revoke;
+mod top;
+mod tree;
 
-use std::path::PathBuf;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use check::{CheckQuery, Explanation};
 
+use self::core::Core;
+use self::descriptors::Descriptors;
 use crate::authorize::Policy;
+use crate::fuse::{Adapter, MountOptions, Session};
 use crate::publisher::{Installed, Manner, Stage};
 use crate::record::Record;
-use crate::roots::{Instance, Snapshot};
+use crate::roots::{Instance, ListState, Snapshot};
+
+/// What the FUSE adapter speaks: plain values in and out of the view.
+pub(crate) mod wire {
+    pub(crate) use super::attrs::Changes;
+    pub(crate) use super::core::{Answer, Attr, Core, Entry, KernelCaches};
+    pub(crate) use super::files::{FileAt, WriteMode};
+    pub(crate) use super::names::Make;
+    pub(crate) use super::node::NodeId;
+}
 
 /// How a view is mounted. Fixed for its life.
 #[derive(Clone, Debug)]
@@ -30,7 +60,7 @@ pub struct ViewOptions {
 
 /// Why a view could not be mounted. The text says what is missing and the command that mends it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot mount {mountpoint}: {detail}")]
+#[error("cannot mount {}: {detail}", mountpoint.display())]
 pub struct MountError {
     /// Where it should have been mounted.
     pub mountpoint: PathBuf,
@@ -49,62 +79,124 @@ pub struct TreeFigures {
 
 /// A mounted view. Dropping it unmounts.
 #[derive(Debug)]
-pub struct View {}
+pub struct View {
+    core: Arc<Core>,
+    session: Session,
+}
 
 impl View {
     /// Mounts an empty view; roots come with [`Stage::install`].
     ///
     /// # Errors
     /// [`MountError`], with a sentence for people.
-    pub fn mount(options: ViewOptions, record: Arc<Record>) -> Result<Self, MountError> {
-        let _ = record;
-        Err(MountError { mountpoint: options.mountpoint, detail: "not built yet".into() })
+    pub fn mount(options: &ViewOptions, record: Arc<Record>) -> Result<Self, MountError> {
+        let failed = |detail: String| MountError { mountpoint: options.mountpoint.clone(), detail };
+        let mountpoint = options.mountpoint.canonicalize().map_err(|error| failed(error.to_string()))?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let budget = Descriptors::new(usize::try_from(limit).unwrap_or(usize::MAX));
+        let core = Arc::new(Core::new(options, mountpoint.clone(), record, budget));
+        let mount = MountOptions {
+            mountpoint,
+            allow_other: options.allow_other,
+            read_only: options.policy.read_only,
+            threads: options.threads,
+        };
+        let (session, caches) = Session::mount(Adapter { view: Arc::clone(&core) }, &mount)
+            .map_err(|error| failed(explain_mount_error(&error)))?;
+        // Neither was set before: the core is new.
+        let _ = core.own_mount.set(session.mount_id);
+        let _ = core.caches.set(Box::new(caches));
+        Ok(Self { core, session })
     }
 
     /// Where the view is mounted (canonical).
     #[must_use]
-    pub fn mountpoint(&self) -> PathBuf {
-        PathBuf::new()
+    pub fn mountpoint(&self) -> &Path {
+        &self.core.mountpoint
     }
 
     /// Answers "what would happen if": the same resolver and the same decision as the view.
     #[must_use]
     pub fn check(&self, query: &CheckQuery) -> Explanation {
-        let _ = query;
-        Explanation::default()
+        check::explain(&self.core, query)
     }
 
-    /// The values of the virtual attributes of the top directory (`user.rootsfs.state`, `user.rootsfs.control`).
+    /// Sets a virtual attribute of the top directory: `user.rootsfs.` and `name`.
     pub fn set_label(&self, name: &'static str, value: String) {
-        let _ = (name, value);
+        self.core.labels.lock().insert(name, value);
     }
 
     /// Figures per active root.
     #[must_use]
     pub fn figures(&self) -> Vec<(Instance, TreeFigures)> {
-        Vec::new()
+        let current = self.core.current.load();
+        let figures = |tree: &tree::Tree| TreeFigures { inodes: tree.inodes.len(), handles: tree.handles.len() };
+        current.trees.iter().map(|(instance, tree)| (*instance, figures(tree))).collect()
     }
 
     /// Requests served since the start.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        0
+        self.core.requests.load(Ordering::Relaxed)
     }
 
     /// Unmounts, by force if it must, and waits until the session has ended. Idempotent.
-    pub fn unmount(&self) {}
+    ///
+    /// Every root is revoked first, so that a busy mount that can only be detached serves nothing to those who hold it.
+    pub fn unmount(&self) {
+        if !self.session.wait(Some(Duration::ZERO)) {
+            let generation = self.core.current.load().snapshot.generation;
+            let authority = self.core.current.load().snapshot.authority;
+            let empty = Snapshot { generation, authority, roots: Vec::new(), refused: Vec::new() };
+            self.core.install(Arc::new(empty), Manner::Graceful);
+        }
+        self.session.unmount();
+    }
 
     /// Blocks until the session has ended, whoever unmounted.
-    pub fn wait(&self) {}
+    pub fn wait(&self) {
+        self.session.wait(None);
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.unmount();
+    }
 }
 
 impl Stage for View {
     fn install(&self, snapshot: Arc<Snapshot>, manner: Manner) -> Installed {
-        let _ = (snapshot, manner);
-        Installed::default()
+        self.core.install(snapshot, manner)
+    }
+
+    fn show_state(&self, state: ListState) {
+        self.core.show_state(state);
     }
 
     fn own_mount(&self) -> Option<u64> {
-        None
+        self.core.own_mount.get().copied()
+    }
+}
+
+/// One sentence: what is missing and the command that mends it.
+fn explain_mount_error(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    if !Path::new("/dev/fuse").exists() {
+        return "/dev/fuse does not exist; load the module with `modprobe fuse`".into();
+    }
+    if text.contains("user_allow_other") {
+        return "--allow-other needs the line user_allow_other in /etc/fuse.conf; add it with \
+                `echo user_allow_other | sudo tee -a /etc/fuse.conf`"
+            .into();
+    }
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "this user may not open /dev/fuse; allow it with `sudo chmod 0666 /dev/fuse`".into()
+        }
+        std::io::ErrorKind::NotFound => {
+            "fusermount3 is not installed; an ordinary user needs it: `sudo apt-get install fuse3`".into()
+        }
+        _ => text.trim().to_owned(),
     }
 }

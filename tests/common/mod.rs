@@ -6,10 +6,12 @@
 //!   with the name of the [`step`] that did not return.
 //! * Nothing is left behind: dropping a [`View`], also while panicking, unmounts it by a ladder that ends in a forced
 //!   detach.
-#![allow(dead_code, reason = "every test crate uses its own part of the harness")]
-#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(dead_code, unused_imports, reason = "every test crate uses its own part of the harness")]
+#![allow(unreachable_pub, reason = "a module of a test crate has nobody to be reachable for")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod roles;
+mod toolchain;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -25,7 +27,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use roles::{as_root, as_user};
+pub use roles::{as_root, as_user, as_user_with};
+pub use toolchain::{link_tree, toolchain};
 
 /// How long one step may take before it counts as hung.
 pub const STEP: Duration = Duration::from_secs(20);

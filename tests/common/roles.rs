@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use super::toolchain::toolchain;
 use super::{program, run};
 
 /// The ordinary user of the tests; `tests/run` makes it.
@@ -42,6 +43,12 @@ pub fn as_root(body: fn()) {
 /// `runuser`, from copies that the user can read.
 #[track_caller]
 pub fn as_user(test: &str, body: fn()) {
+    as_user_with(test, body, &[]);
+}
+
+/// [`as_user`] with further variables for the test.
+#[track_caller]
+pub fn as_user_with(test: &str, body: fn(), variables: &[(&str, &Path)]) {
     if !is_root() {
         return body();
     }
@@ -66,8 +73,8 @@ pub fn as_user(test: &str, body: fn()) {
     for (name, value) in [("HOME", "home"), ("ROOTSFS_TEST_DIR", "home"), ("ROOTSFS_TEST_BIN", "rootsfs")] {
         again.arg(format!("{name}={}", path(value).display()));
     }
-    if let Some(toolchain) = std::env::var_os("ROOTSFS_TEST_TOOLCHAIN") {
-        again.arg(format!("ROOTSFS_TEST_TOOLCHAIN={}", Path::new(&toolchain).display()));
+    for (name, value) in [&[("ROOTSFS_TEST_TOOLCHAIN", toolchain())], variables].concat() {
+        again.arg(format!("{name}={}", value.display()));
     }
     again.arg(path("tests")).args(["--exact", test, "--nocapture"]).current_dir("/");
     let ran = run(150, &again);

@@ -1,0 +1,169 @@
+//! The commands that keep a view alive: `mount`, `mcp`, and the first look.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use anyhow::Context;
+use rootsfs::publisher::PublisherOptions;
+use rootsfs::record::{FileSink, RecordOptions, Sink};
+use rootsfs::roots::AuthorityPolicy;
+use rustix::process::{Resource, Rlimit};
+
+use crate::cli::{McpArgs, MountArgs, ViewArgs};
+use crate::mcp::{self, McpOptions};
+use crate::mounts::shell;
+use crate::service::{End, Service, ServiceOptions, StartError};
+use crate::{detach, inputs, signals};
+
+/// `rootsfs mount`.
+pub(crate) fn mount(args: MountArgs) -> anyhow::Result<ExitCode> {
+    if args.detach && !args.detached {
+        return detach::start();
+    }
+    let (service, ended) = match start(&args.view, Some(args.mountpoint), false)? {
+        Ok(running) => running,
+        Err(error) => return Ok(refuse(&error)),
+    };
+    if args.detached {
+        detach::ready()?;
+    } else {
+        eprintln!("view at {}", service.view.mountpoint().display());
+    }
+    Ok(stay(&service, &ended))
+}
+
+/// Plain `rootsfs`: the current directory as the one root.
+pub(crate) fn first_look() -> anyhow::Result<ExitCode> {
+    let here = std::env::current_dir().context("cannot tell the current directory")?;
+    let view = ViewArgs { roots: vec![here.into_os_string()], require_root: true, ..ViewArgs::default() };
+    let (service, ended) = match start(&view, None, false)? {
+        Ok(running) => running,
+        Err(error) => return Ok(refuse(&error)),
+    };
+    let mountpoint = service.view.mountpoint();
+    let m = shell(mountpoint);
+    let entry = service.status().roots.into_iter().find_map(|root| root.entry).unwrap_or_default();
+    let inside = shell(&mountpoint.join(&entry));
+    let entry = shell(entry.as_ref());
+    eprintln!(
+        "This directory is now the one root of a view at\n\n    {m}\n\n\
+         Try, in another terminal:\n\n    \
+         ls {inside}\n    \
+         rg TODO {inside}\n    \
+         rootsfs check {m} /etc/passwd   # outside every root\n    \
+         rootsfs roots {m} remove {entry}   # and look again: it is gone\n    \
+         rootsfs status {m}\n    \
+         rootsfs log {m}\n\n\
+         An MCP client starts its own view with `rootsfs mcp`. Ctrl-C unmounts."
+    );
+    Ok(stay(&service, &ended))
+}
+
+/// `rootsfs mcp`.
+pub(crate) fn mcp(args: McpArgs) -> anyhow::Result<ExitCode> {
+    let (service, ended) = match start(&args.view, args.mountpoint, true)? {
+        Ok(running) => running,
+        Err(error) => return Ok(refuse(&error)),
+    };
+    eprintln!("view at {}", service.view.mountpoint().display());
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            service.shutdown();
+            return Err(error).context("cannot start the MCP server");
+        }
+    };
+    let serving = mcp::serve_stdio(Arc::clone(&service), McpOptions { refresh_timeout: args.refresh_timeout });
+    let served = runtime.block_on(async {
+        tokio::select! {
+            served = serving => Some(served),
+            _ = tokio::task::spawn_blocking(move || ended.recv()) => None,
+        }
+    });
+    // A read of standard input cannot be cancelled; the process's end does it.
+    runtime.shutdown_background();
+    let code = match served {
+        Some(Err(error)) => {
+            eprintln!("rootsfs: {error}");
+            error.exit_code()
+        }
+        Some(Ok(())) | None => 0,
+    };
+    finish(&service);
+    Ok(ExitCode::from(code))
+}
+
+/// Starts the service with signals handled from the first moment on.
+#[allow(clippy::type_complexity, reason = "the outer error is the machine's, the inner one has an exit code")]
+fn start(
+    view: &ViewArgs,
+    mountpoint: Option<PathBuf>,
+    expects_client: bool,
+) -> anyhow::Result<Result<(Arc<Service>, Receiver<End>), StartError>> {
+    raise_descriptor_limit();
+    let (sender, ended) = channel();
+    signals::handle(sender.clone()).context("cannot handle signals")?;
+    let command_line = view.roots.iter().map(|root| inputs::root(root)).collect::<Result<_, _>>();
+    let options = ServiceOptions {
+        mountpoint,
+        policy: view.policy(),
+        allow_other: view.allow_other,
+        record: RecordOptions { level: view.record.into(), sink: sink(view)?, session: String::new() },
+        publisher: PublisherOptions {
+            policy: AuthorityPolicy::from(view.authority),
+            judge: view.judge()?,
+            command_line: command_line?,
+            expects_client,
+        },
+        require_root: view.require_root,
+        ended: sender,
+    };
+    let started = Service::start(options);
+    if started.is_ok() {
+        // Without a supervisor this does nothing.
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+            tracing::warn!(%error, "readiness could not be said");
+        }
+    }
+    Ok(started.map(|service| (service, ended)))
+}
+
+/// The record goes to the file that was named; else to standard error where that is the journal; else it stays in memory.
+fn sink(view: &ViewArgs) -> std::io::Result<Sink> {
+    Ok(match &view.record_file {
+        Some(path) if path.as_os_str() == "-" => Sink::Stderr,
+        Some(path) => Sink::File(FileSink::new(std::path::absolute(path)?)),
+        None if crate::under_journald() => Sink::Stderr,
+        None => Sink::None,
+    })
+}
+
+fn refuse(error: &StartError) -> ExitCode {
+    eprintln!("rootsfs: {error}");
+    ExitCode::from(error.exit_code())
+}
+
+/// Waits for the end and makes it a clean one.
+fn stay(service: &Service, ended: &Receiver<End>) -> ExitCode {
+    // The signals' thread holds a sender for the whole life of the process.
+    let _ = ended.recv();
+    finish(service);
+    ExitCode::SUCCESS
+}
+
+fn finish(service: &Service) {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    signals::bound_the_end(service.view.mountpoint().to_path_buf());
+    service.shutdown();
+}
+
+/// Each cached object costs a descriptor, and the usual soft limit is made for `select(2)`.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the soft limit of open descriptors stays");
+    }
+}

@@ -1,0 +1,330 @@
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::resolve::{Name, NameError};
+use crate::roots::{Root, RootKind, Snapshot};
+use crate::sys::{self, Kind, Stat};
+
+/// Links followed in one walk, as the kernel's own limit (`path_resolution(7)`, `MAXSYMLINKS`).
+const MAX_LINKS: u32 = 40;
+
+/// What a walk may stand on: the active roots and where the view itself is mounted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) mountpoint: &'a Path,
+    pub(crate) cross_mounts: bool,
+}
+
+/// A place in the view: a root and the names from it down to an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    pub(crate) root: Arc<Root>,
+    pub(crate) names: Vec<Name>,
+}
+
+/// Where a walk begins, which also says how its `..` is meant.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// The text of a link in this directory: `..` above the root is the root's parent on the backing.
+    Link(Spot),
+    /// The top directory of the view: `..` above a root is the top.
+    Top,
+    /// `/` of the host.
+    Host,
+}
+
+/// Whose `..` a component is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    View,
+    Backing,
+}
+
+/// Whether a symbolic link in the last component is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    Follow,
+    Keep,
+}
+
+/// Where a walk ended.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The top directory of the view.
+    Top,
+    /// An object in a root.
+    Object {
+        spot: Spot,
+        stat: Box<Stat>,
+        /// The walk left the root it began in, so the same text means something else in the view.
+        left: bool,
+    },
+    /// Inside a root, but nothing is there.
+    Missing {
+        spot: Spot,
+        /// Only the last name is missing.
+        parent_exists: bool,
+        left: bool,
+    },
+    /// Outside every active root, whether or not anything is there.
+    Outside {
+        /// The last link that was followed before the walk came there.
+        through: Option<Spot>,
+    },
+    /// Another file system's mount point, perhaps our own.
+    Mount(Spot),
+    /// A name over 255 bytes, or with NUL in it.
+    Unsafe(NameError),
+    /// Too many links.
+    Loop,
+    /// The backing file system refused a step.
+    Refused(Spot, Errno),
+}
+
+/// Walks a path, one component and one descriptor at a time, as the kernel would, and says where it ends under the
+/// current roots.
+///
+/// | step | goes to |
+/// | --- | --- |
+/// | a name | below the descriptor in hand, never through a link or (by default) a mount |
+/// | `..` | the descriptor before; above a root's own directory see [`Start`] |
+/// | a link | its text, from the directory that holds it, in the layout of the backing |
+/// | an absolute text, or `..` above a root on the backing | plain names from there until they spell an active root or the mountpoint; anything else is outside |
+///
+/// The spelling of an active root that counts is its canonical path, which has no links in it, or the one it was given by.
+pub(crate) fn walk(ground: Ground<'_>, start: Start, path: &[u8], last: Last) -> Found {
+    let mut walker = Walker { ground, place: None, pending: VecDeque::new(), links: 0, through: None, left: false };
+    walker.push(path, if matches!(start, Start::Top) { Layout::View } else { Layout::Backing });
+    let outcome = match start {
+        Start::Host => walker.enter_absolute(),
+        Start::Link(_) | Start::Top if path.starts_with(b"/") => walker.enter_absolute(),
+        Start::Link(spot) => {
+            walker.place = Some((spot.root, Vec::new()));
+            walker.descend(spot.names)
+        }
+        Start::Top => Ok(()),
+    };
+    match outcome.and_then(|()| walker.run(last)) {
+        Ok(found) | Err(found) => found,
+    }
+}
+
+/// A root and the directories below it that were opened on the way, with their names.
+type Position = (Arc<Root>, Vec<(Name, OwnedFd)>);
+
+/// A walk in progress; `Err` of its steps is the end of the walk.
+struct Walker<'a> {
+    ground: Ground<'a>,
+    /// Where it stands; None at the top of the view.
+    place: Option<Position>,
+    pending: VecDeque<(Vec<u8>, Layout)>,
+    links: u32,
+    /// The last link followed.
+    through: Option<Spot>,
+    left: bool,
+}
+
+impl Walker<'_> {
+    fn push(&mut self, path: &[u8], layout: Layout) {
+        for component in path.split(|byte| *byte == b'/').rev().filter(|c| !c.is_empty() && *c != b".") {
+            self.pending.push_front((component.to_vec(), layout));
+        }
+    }
+
+    fn outside(&self) -> Found {
+        Found::Outside { through: self.through.clone() }
+    }
+
+    fn spot(&self, further: impl IntoIterator<Item = Name>) -> Option<Spot> {
+        let (root, stack) = self.place.as_ref()?;
+        let names = stack.iter().map(|(name, _)| name.clone()).chain(further).collect();
+        Some(Spot { root: Arc::clone(root), names })
+    }
+
+    /// Opens directories that the kernel has already walked; a name that means a link by now is not followed.
+    fn descend(&mut self, names: Vec<Name>) -> Result<(), Found> {
+        for name in names {
+            let (fd, _) = self.open(&name)?;
+            if let Some((_, stack)) = &mut self.place {
+                stack.push((name, fd));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, name: &Name) -> Result<(OwnedFd, Stat), Found> {
+        let Some((root, stack)) = &self.place else { return Err(self.outside()) };
+        let opened = match (stack.last(), &root.kind) {
+            (Some((_, dir)), _) => sys::open_child(dir, name, self.ground.cross_mounts),
+            (None, RootKind::Directory) => sys::open_child(&root.anchor, name, self.ground.cross_mounts),
+            (None, RootKind::File(_)) => Err(Errno::NOTDIR),
+        };
+        let stat = opened.and_then(|fd| sys::stat(&fd).map(|stat| (fd, stat)));
+        stat.map_err(|errno| match (errno, self.spot([name.clone()])) {
+            (Errno::NOENT, Some(spot)) => Found::Missing { spot, parent_exists: true, left: self.left },
+            (Errno::XDEV, Some(spot)) => Found::Mount(spot),
+            (errno, Some(spot)) => Found::Refused(spot, errno),
+            (_, None) => self.outside(),
+        })
+    }
+
+    fn run(&mut self, last: Last) -> Result<Found, Found> {
+        while let Some((component, layout)) = self.pending.pop_front() {
+            if self.place.is_none() {
+                self.step_from_top(&component)?;
+            } else if component == b".." {
+                self.step_up(layout)?;
+            } else if let Some(end) = self.step_down(&component, last)? {
+                return Ok(end);
+            }
+        }
+        self.end_here()
+    }
+
+    fn step_from_top(&mut self, component: &[u8]) -> Result<(), Found> {
+        // `..` of the mountpoint is the host, and no entry is called that.
+        let root = self.ground.snapshot.by_entry(component).ok_or_else(|| self.outside())?;
+        self.place = Some((Arc::clone(root), Vec::new()));
+        Ok(())
+    }
+
+    fn step_up(&mut self, layout: Layout) -> Result<(), Found> {
+        let Some((root, stack)) = &mut self.place else { return Err(Found::Outside { through: None }) };
+        if stack.pop().is_some() {
+            return Ok(());
+        }
+        if layout == Layout::View {
+            self.place = None;
+            return Ok(());
+        }
+        let above = root.canonical.parent().unwrap_or(Path::new("/")).to_path_buf();
+        self.left = true;
+        self.enter_from(&above)
+    }
+
+    /// One name; `Some` when the walk ends at it.
+    fn step_down(&mut self, component: &[u8], last: Last) -> Result<Option<Found>, Found> {
+        let name = Name::new(component).map_err(Found::Unsafe)?;
+        let (fd, stat) = match self.open(&name) {
+            Err(Found::Missing { spot, left, .. }) if !self.pending.is_empty() => return Err(self.beyond(spot, left)),
+            other => other?,
+        };
+        if stat.kind == Kind::Symlink && (last == Last::Follow || !self.pending.is_empty()) {
+            self.links += 1;
+            if self.links > MAX_LINKS {
+                return Err(Found::Loop);
+            }
+            self.through = self.spot([name.clone()]);
+            let text = sys::link_text(&fd).map_err(|errno| self.refused(&name, errno))?;
+            self.push(&text, Layout::Backing);
+            if text.starts_with(b"/") {
+                self.enter_absolute()?;
+            }
+            return Ok(None);
+        }
+        if stat.kind == Kind::Directory {
+            if let Some((_, stack)) = &mut self.place {
+                stack.push((name, fd));
+            }
+            return Ok(None);
+        }
+        if !self.pending.is_empty() {
+            return Err(self.refused(&name, Errno::NOTDIR));
+        }
+        match self.spot([name]) {
+            Some(spot) => Ok(Some(Found::Object { spot, stat: Box::new(stat), left: self.left })),
+            None => Err(self.outside()),
+        }
+    }
+
+    fn refused(&self, name: &Name, errno: Errno) -> Found {
+        self.spot([name.clone()]).map_or_else(|| self.outside(), |spot| Found::Refused(spot, errno))
+    }
+
+    /// The rest of a path below a name that does not exist. Nothing can be opened there, so `..` has no meaning that would
+    /// still hold when somebody makes the name, as a link perhaps.
+    fn beyond(&mut self, mut spot: Spot, left: bool) -> Found {
+        while let Some((component, _)) = self.pending.pop_front() {
+            if component == b".." {
+                return self.outside();
+            }
+            match Name::new(&component) {
+                Ok(name) => spot.names.push(name),
+                Err(error) => return Found::Unsafe(error),
+            }
+        }
+        Found::Missing { spot, parent_exists: false, left }
+    }
+
+    fn end_here(&self) -> Result<Found, Found> {
+        let Some((root, stack)) = &self.place else { return Ok(Found::Top) };
+        let Some(spot) = self.spot([]) else { return Ok(Found::Top) };
+        let stat = match (stack.last(), &root.kind) {
+            (Some((_, dir)), _) => sys::stat(dir),
+            (None, RootKind::Directory) => sys::stat(&root.anchor),
+            (None, RootKind::File(name)) => {
+                sys::open_child(&root.anchor, name, false).and_then(|file| sys::stat(&file))
+            }
+        };
+        match stat {
+            Ok(stat) => Ok(Found::Object { spot, stat: Box::new(stat), left: self.left }),
+            Err(Errno::NOENT) => Ok(Found::Missing { spot, parent_exists: true, left: self.left }),
+            Err(errno) => Err(Found::Refused(spot, errno)),
+        }
+    }
+
+    fn enter_absolute(&mut self) -> Result<(), Found> {
+        self.left = true;
+        self.enter_from(Path::new("/"))
+    }
+
+    /// Goes down from a directory on the host that is known to be free of links, by the pending components, until they
+    /// spell the mountpoint or an active root. Once a name was taken on trust, `..` cannot be: it may be a link.
+    fn enter_from(&mut self, known: &Path) -> Result<(), Found> {
+        let mut at: Vec<Vec<u8>> = bytes_of(known);
+        let mut trusted = at.len();
+        loop {
+            if at == bytes_of(self.ground.mountpoint) {
+                // What is left is walked by the kernel in the view.
+                self.place = None;
+                self.pending.iter_mut().for_each(|(_, layout)| *layout = Layout::View);
+                return Ok(());
+            }
+            let spelled = |path: &Path| bytes_of(path) == at;
+            let mut roots = self.ground.snapshot.roots.iter();
+            if let Some(root) = roots.find(|root| spelled(&root.canonical) || spelled(&root.given)) {
+                self.place = Some((Arc::clone(root), Vec::new()));
+                return Ok(());
+            }
+            match self.pending.pop_front() {
+                None => return Err(self.outside()),
+                Some((component, _)) if component == b".." => {
+                    if at.len() > trusted {
+                        return Err(self.outside());
+                    }
+                    at.pop();
+                    trusted = at.len();
+                }
+                Some((component, _)) => at.push(component),
+            }
+        }
+    }
+}
+
+fn bytes_of(path: &Path) -> Vec<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.as_bytes().to_vec()),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,196 @@
+//! Directory streams.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::core::{Answer, Call, Core, Ends, Entry, child_of};
+use super::handles::{DirStream, Handle};
+use super::inodes::Place as Found;
+use super::node::NodeId;
+use super::top::Listing;
+use super::tree::Tree;
+use crate::authorize::{Ask, Op};
+use crate::resolve::Name;
+use crate::sys::{self, Caller, DirEntry, Kind, ObjectId};
+
+/// One entry for a listing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) kind: Kind,
+    pub(crate) name: &'a [u8],
+    /// Where the stream goes on after it.
+    pub(crate) next: u64,
+    /// The object, counted as looked up, where the kernel asked for it and can take it.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// Takes entries until it is full; true means that the one just offered did not fit.
+pub(crate) type Sink<'a> = dyn FnMut(&Item<'_>) -> bool + 'a;
+
+impl Core {
+    pub(crate) fn opendir(&self, caller: Caller, node: NodeId) -> Result<Answer<u64>, Errno> {
+        let call = self.admit(caller, Op::List, node)?;
+        self.authorize(&Ends::of(&call), &Ask::new(Op::List, call.place()))?;
+        let Ok((tree, inode)) = call.inside() else {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            self.listings.lock().insert(number, Arc::new(Listing::of(&call.current)));
+            return call.answer(number);
+        };
+        if inode.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let dir = self.with_room(|| sys::reopen(&*call.descriptor_in_place()?, OFlags::RDONLY | OFlags::DIRECTORY))?;
+        let number = tree.handles.insert(Handle::Directory { node, stream: Mutex::new(DirStream::new(dir)) });
+        call.answer(number)
+    }
+
+    /// Lists from a cookie; `plus` also looks every entry up (`FUSE_READDIRPLUS`).
+    pub(crate) fn readdir(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: u64,
+        cookie: u64,
+        plus: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, Op::List, node)?;
+        let Ok((tree, inode)) = call.inside() else {
+            let listing = self.listings.lock().get(&handle).cloned().ok_or(Errno::BADF)?;
+            Self::list_top(&listing, cookie, plus, sink);
+            return call.answer(());
+        };
+        let handle = tree.handles.get(handle, inode.node)?;
+        let Handle::Directory { stream, .. } = &*handle else { return Err(Errno::NOTDIR) };
+        let mut stream = stream.lock();
+        stream.seek(cookie)?;
+        let mut offered = 0_u64;
+        loop {
+            // After the first entry an error is the next request's to report: what was offered is whole.
+            let full = match self.offer(&call, tree, &mut stream, plus, sink) {
+                Ok(Some(full)) => full,
+                Ok(None) => break,
+                Err(_) if offered > 0 => break,
+                Err(errno) => return Err(errno),
+            };
+            if full {
+                break;
+            }
+            stream.taken();
+            offered += 1;
+        }
+        drop(stream);
+        call.answer(())
+    }
+
+    /// Offers the stream's next entry: `Some(true)` when it did not fit, None at the end.
+    fn offer(
+        &self,
+        call: &Call,
+        tree: &Tree,
+        stream: &mut DirStream,
+        plus: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Option<bool>, Errno> {
+        let (_, inode) = call.inside()?;
+        let Some(next) = stream.peek()?.cloned() else { return Ok(None) };
+        let plain = |node| Item {
+            node,
+            kind: next.kind.unwrap_or(Kind::CharDevice),
+            name: &next.name,
+            next: next.next,
+            entry: None,
+        };
+        if &*next.name == b"." {
+            return Ok(Some(sink(&plain(inode.node))));
+        }
+        if &*next.name == b".." {
+            let above = match inode.place() {
+                Found::Child(parent, _) => parent.node,
+                Found::Root | Found::Gone => NodeId::TOP,
+            };
+            return Ok(Some(sink(&plain(above))));
+        }
+        let dev = inode.id.dev;
+        if !plus {
+            return Ok(Some(sink(&plain(tree.node(ObjectId { mnt: 0, dev, ino: next.ino })))));
+        }
+        match self.look_at(call, tree, stream.dir(), &next)? {
+            Some(entry) => {
+                let item = Item { entry: Some(entry), kind: entry.attr.stat.kind, ..plain(entry.attr.node) };
+                let full = sink(&item);
+                if full {
+                    tree.inodes.forget(entry.attr.node, 1);
+                }
+                Ok(Some(full))
+            }
+            // Gone since it was read, or a mount that is not entered: nothing to show.
+            None => Ok(Some(false)),
+        }
+    }
+
+    fn look_at(&self, call: &Call, tree: &Tree, dir: &OwnedFd, next: &DirEntry) -> Result<Option<Entry>, Errno> {
+        let (_, parent) = call.inside()?;
+        let Ok(name) = Name::new(&next.name) else { return Ok(None) };
+        let (fd, stat) = match self.with_room(|| tree.step(dir, &name)) {
+            Err(Errno::NOENT | Errno::XDEV) => return Ok(None),
+            other => other?,
+        };
+        let inode = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(parent, &name));
+        self.keep_budget();
+        Ok(Some(Entry::of(&inode, stat)))
+    }
+
+    fn list_top(listing: &Listing, cookie: u64, plus: bool, sink: &mut Sink<'_>) {
+        let dots = [&b"."[..], b".."];
+        for (index, name) in (1_u64..).zip(dots).filter(|(index, _)| *index > cookie) {
+            let item = Item { node: NodeId::TOP, kind: Kind::Directory, name, next: index, entry: None };
+            if sink(&item) {
+                return;
+            }
+        }
+        for (index, tree) in (3_u64..).zip(&listing.trees).filter(|(index, _)| *index > cookie) {
+            let name = tree.root.entry.as_bytes();
+            let directory = matches!(tree.root.kind, crate::roots::RootKind::Directory);
+            let kind = if directory { Kind::Directory } else { Kind::File };
+            let node = tree.face.as_ref().map_or(NodeId::TOP, |(inode, _)| inode.node);
+            let mut item = Item { node, kind, name, next: index, entry: None };
+            if plus {
+                // Nothing is asked of the backing here, so that the top always answers at once. The stream shows the set it
+                // began with even where a root was revoked since; the kernel asks before it uses such an entry.
+                let Some((inode, stat)) = &tree.face else { continue };
+                tree.inodes.found_again(inode);
+                item.entry = Some(Entry { lasting: false, ..Entry::of(inode, *stat) });
+            }
+            if sink(&item) {
+                if let Some(entry) = item.entry {
+                    tree.inodes.forget(entry.attr.node, 1);
+                }
+                break;
+            }
+        }
+    }
+
+    pub(crate) fn fsyncdir(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        handle: u64,
+        data_only: bool,
+    ) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, Op::Stat, node)?;
+        if let Ok((tree, inode)) = call.inside() {
+            let handle = tree.handles.get(handle, inode.node)?;
+            let Handle::Directory { stream, .. } = &*handle else { return Err(Errno::NOTDIR) };
+            sys::sync(stream.lock().dir(), data_only)?;
+        }
+        call.answer(())
+    }
+}

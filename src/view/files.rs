@@ -1,0 +1,204 @@
+//! Data of regular files. Every operation is addressed by inode; a handle only spares it an open.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::core::{Answer, Call, Core, Ends};
+use super::handles::Handle;
+use super::node::NodeId;
+use crate::authorize::{Ask, Op, Place, Verdict, decide};
+use crate::sys::{self, Caller, Kind};
+
+/// Where a file's data is read or written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileAt {
+    pub(crate) node: NodeId,
+    /// The kernel's handle; 0 when it has none.
+    pub(crate) handle: u64,
+    /// In bytes.
+    pub(crate) offset: u64,
+}
+
+/// How a write is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteMode {
+    /// At the end of the file, wherever that is by now (`O_APPEND`).
+    pub(crate) append: bool,
+    /// Set-id bits and file capabilities go, because the writer lacks the right to keep them (`FUSE_WRITE_KILL_SUIDGID`).
+    pub(crate) kill_privileges: bool,
+}
+
+/// An open of the kernel, granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    /// The pages the kernel has are of the file as it is now.
+    pub(crate) keep_cache: bool,
+    /// Nothing can be written through it, so closing it has nothing to say.
+    pub(crate) read_only: bool,
+}
+
+impl Core {
+    /// What of the caller's open flags reaches the backing file. `O_APPEND` is kept to each write, because the kernel also
+    /// writes back mapped pages through the same handle; `O_DIRECT` would ask the kernel's buffers to be aligned.
+    pub(crate) const KEPT_FLAGS: OFlags =
+        OFlags::WRONLY.union(OFlags::RDWR).union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::NOATIME);
+
+    pub(crate) fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Answer<Opened>, Errno> {
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        let op = if writes { Op::Write } else { Op::Read };
+        let call = self.admit(caller, op, node)?;
+        let Ok((tree, inode)) = call.inside() else { return Err(Errno::ISDIR) };
+        let ends = Ends::of(&call);
+        self.authorize(&ends, &Ask { device: inode.kind.is_device(), ..Ask::new(op, call.place()) })?;
+        if inode.kind != Kind::File {
+            return Err(Errno::ACCESS);
+        }
+        let opened = self.with_room(|| {
+            let object = call.descriptor_in_place()?;
+            let file = match sys::reopen(&*object, flags & Self::KEPT_FLAGS) {
+                // Only the owner may ask for it; a reader of somebody else's file does without.
+                Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
+                    sys::reopen(&*object, flags & (Self::KEPT_FLAGS - OFlags::NOATIME))
+                }
+                other => other,
+            }?;
+            if flags.contains(OFlags::TRUNC) {
+                sys::truncate(&file, 0)?;
+            }
+            Ok(file)
+        });
+        let file = self.done(&ends, op, opened)?;
+        let keep_cache = inode.cache_is_current(sys::stat(&file)?.version());
+        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let handle = tree.handles.insert(Handle::File { node, file: Arc::new(file), writable });
+        call.answer(Opened { handle, keep_cache, read_only: !writable })
+    }
+
+    /// The descriptor for an operation: the handle's, or one opened by inode.
+    fn serve(&self, call: &Call, handle: u64, flags: OFlags) -> Result<Arc<OwnedFd>, Errno> {
+        let (tree, inode) = call.inside()?;
+        if handle != 0 {
+            let handle = tree.handles.get(handle, inode.node)?;
+            return match &*handle {
+                Handle::File { file, .. } => Ok(Arc::clone(file)),
+                Handle::Directory { .. } => Err(Errno::ISDIR),
+            };
+        }
+        if inode.kind != Kind::File {
+            return Err(Errno::BADF);
+        }
+        let op = if flags.contains(OFlags::RDWR) { Op::Write } else { Op::Read };
+        self.authorize(&Ends::of(call), &Ask::new(op, call.place()))?;
+        self.with_room(|| sys::reopen(&*call.descriptor()?, flags)).map(Arc::new)
+    }
+
+    pub(crate) fn read(&self, caller: Caller, at: FileAt, buffer: &mut [u8]) -> Result<Answer<usize>, Errno> {
+        let call = self.admit(caller, Op::Read, at.node)?;
+        let file = self.serve(&call, at.handle, OFlags::RDONLY)?;
+        let read = sys::read_at(&file, buffer, at.offset)?;
+        call.answer(read)
+    }
+
+    pub(crate) fn write(
+        &self,
+        caller: Caller,
+        at: FileAt,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> Result<Answer<usize>, Errno> {
+        let call = self.admit(caller, Op::Write, at.node)?;
+        let file = self.serve(&call, at.handle, OFlags::RDWR)?;
+        if !mode.kill_privileges {
+            let written = sys::write_at(&file, data, at.offset, mode.append)?;
+            return call.answer(written);
+        }
+        let had_set_id_bits = sys::stat(&*file)?.perm & 0o6000 != 0;
+        let written = {
+            // Without the capability to keep them, the backing file system drops the bits itself.
+            let _acting = sys::act_as(&caller, None)?;
+            sys::write_at(&file, data, at.offset, mode.append)?
+        };
+        if had_set_id_bits && let Some(caches) = self.caches.get() {
+            // The kernel leaves the mode it has cached alone.
+            caches.drop_attributes(at.node);
+        }
+        call.answer(written)
+    }
+
+    /// What `close(2)` reports. Closing what was revoked succeeds: there is nothing left to lose.
+    pub(crate) fn flush(&self, caller: Caller, node: NodeId, handle: u64) -> Result<Answer<()>, Errno> {
+        if !self.current.load().trees.contains_key(&node.instance()) {
+            return Ok(Answer::of_nothing());
+        }
+        let call = self.admit(caller, Op::Stat, node)?;
+        let (tree, inode) = call.inside()?;
+        if let Handle::File { file, writable: true, .. } = &*tree.handles.get(handle, inode.node)? {
+            sys::flush(file)?;
+        }
+        call.answer(())
+    }
+
+    /// Closes a handle. One of a revoked root is gone already, which is as good.
+    pub(crate) fn release(&self, node: NodeId, handle: u64) {
+        if node == NodeId::TOP {
+            self.listings.lock().remove(&handle);
+        } else if let Some(tree) = self.current.load().trees.get(&node.instance()) {
+            drop(tree.handles.remove(handle));
+        }
+    }
+
+    pub(crate) fn fsync(&self, caller: Caller, at: FileAt, data_only: bool) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, Op::Stat, at.node)?;
+        let file = self.serve(&call, at.handle, OFlags::RDONLY)?;
+        sys::sync(&file, data_only)?;
+        call.answer(())
+    }
+
+    pub(crate) fn fallocate(&self, caller: Caller, at: FileAt, len: u64, mode: u32) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, Op::Write, at.node)?;
+        let file = self.serve(&call, at.handle, OFlags::RDWR)?;
+        sys::allocate(&file, mode, at.offset, len)?;
+        call.answer(())
+    }
+
+    pub(crate) fn lseek(&self, caller: Caller, at: FileAt, whence: i32) -> Result<Answer<u64>, Errno> {
+        let call = self.admit(caller, Op::Read, at.node)?;
+        let file = self.serve(&call, at.handle, OFlags::RDONLY)?;
+        let offset = sys::seek_extent(&file, at.offset, whence)?;
+        call.answer(offset)
+    }
+
+    /// Copies between two files of the view, perhaps of two roots: it is a read and a write, so no rule of renames applies.
+    pub(crate) fn copy_range(
+        &self,
+        caller: Caller,
+        from: FileAt,
+        to: FileAt,
+        len: u64,
+    ) -> Result<Answer<usize>, Errno> {
+        let source = self.admit(caller, Op::Read, from.node)?;
+        let target = self.admit(caller, Op::Write, to.node)?;
+        let input = self.serve(&source, from.handle, OFlags::RDONLY)?;
+        let output = self.serve(&target, to.handle, OFlags::RDWR)?;
+        // The reply carries 32 bits; the kernel's own limit of one transfer is just below 2 GiB (read(2)).
+        let len = usize::try_from(len.min(0x7fff_f000)).unwrap_or(0);
+        let copied = sys::copy_range((&input, from.offset), (&output, to.offset), len)?;
+        target.answer_with(source, copied)
+    }
+
+    /// `access(2)` reaches the daemon only where the kernel does not check by itself.
+    pub(crate) fn access(&self, caller: Caller, node: NodeId, writes: bool) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, Op::Stat, node)?;
+        let op = if writes { Op::Write } else { Op::Stat };
+        if let (Place::In(_), Verdict::Deny(_, errno)) =
+            (call.place(), decide(&self.policy, &Ask::new(op, call.place())))
+        {
+            return Err(errno);
+        }
+        call.answer(())
+    }
+}

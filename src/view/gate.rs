@@ -1,0 +1,78 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The door of a tree. Requests enter and leave; once it is closed nobody enters, and whoever closed it can wait until
+/// the last one has left.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Requests inside; [`CLOSED`] on top once the gate is closed.
+    state: AtomicU64,
+    left: Mutex<()>,
+    changed: Condvar,
+}
+
+const CLOSED: u64 = 1 << 63;
+
+impl Gate {
+    /// Enters, unless the gate is closed. Every `true` is matched by one [`leave`](Self::leave).
+    pub(crate) fn enter(&self) -> bool {
+        if self.state.fetch_add(1, Ordering::AcqRel) & CLOSED == 0 {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    pub(crate) fn leave(&self) {
+        if self.state.fetch_sub(1, Ordering::AcqRel) & CLOSED != 0 {
+            // The lock orders this against a waiter that has read the count and is about to sleep.
+            drop(self.left.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Waits until nobody is inside, at most `limit`; says how many still are.
+    pub(crate) fn wait_empty(&self, limit: Duration) -> u64 {
+        let until = Instant::now() + limit;
+        let mut left = self.left.lock();
+        loop {
+            let inside = self.state.load(Ordering::Acquire) & !CLOSED;
+            if inside == 0 || self.changed.wait_until(&mut left, until).timed_out() {
+                return inside;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn closes_behind_the_last_one() {
+        let gate = Arc::new(Gate::default());
+        assert!(gate.enter() && gate.enter());
+        gate.close();
+        assert!(gate.is_closed() && !gate.enter());
+        assert_eq!(gate.wait_empty(Duration::from_millis(10)), 2);
+        let inside = Arc::clone(&gate);
+        let leaver = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            inside.leave();
+            inside.leave();
+        });
+        assert_eq!(gate.wait_empty(Duration::from_secs(5)), 0);
+        leaver.join().unwrap();
+    }
+}

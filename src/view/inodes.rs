@@ -1,0 +1,298 @@
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+
+use super::descriptors::Descriptors;
+use super::node::NodeId;
+use crate::resolve::Name;
+use crate::sys::{self, Kind, ObjectId, Stat, Version};
+
+/// Where an inode was last found.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// The root's directory itself, or a file root in its parent.
+    Root,
+    /// A name in a directory.
+    Child(Arc<Inode>, Name),
+    /// Its last known name was removed. The descriptor is all that is left, so it is never given up.
+    Gone,
+}
+
+/// One object that the kernel knows.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) node: NodeId,
+    /// Tells two objects apart that had the same inode number one after the other (`fuse_entry_out.generation`).
+    pub(crate) generation: u64,
+    pub(crate) id: ObjectId,
+    pub(crate) kind: Kind,
+    btime: Option<sys::Moment>,
+    lookups: AtomicU64,
+    place: Mutex<Place>,
+    /// The cached `O_PATH` descriptor.
+    descriptor: Mutex<Option<Arc<OwnedFd>>>,
+    used: AtomicBool,
+    /// What the kernel's cached pages were read from.
+    cached: Mutex<Option<Version>>,
+    budget: Arc<Descriptors>,
+}
+
+impl Inode {
+    /// The `O_PATH` descriptor, opened again by name if it was given up.
+    ///
+    /// ESTALE when the name is gone or means another object by now: the kernel then looks the name up again.
+    ///
+    /// The way up to the nearest ancestor that still has a descriptor is a loop, not a recursion: a tree may be deeper
+    /// than a thread's stack.
+    pub(crate) fn descriptor(&self, anchor: &Anchor<'_>) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(fd) = self.cached_descriptor() {
+            return Ok(fd);
+        }
+        // Ancestors without a descriptor, nearest first; the inode itself stands as None.
+        let mut missing: Vec<(Option<Arc<Self>>, Name)> = Vec::new();
+        let mut current: Option<Arc<Self>> = None;
+        let mut dir = loop {
+            let inode = current.as_deref().unwrap_or(self);
+            match inode.place() {
+                Place::Gone => return Err(Errno::STALE),
+                Place::Root => break inode.verify_and_keep(anchor.open_root()?)?,
+                Place::Child(parent, name) => {
+                    missing.push((current.take(), name));
+                    if let Some(fd) = parent.cached_descriptor() {
+                        break fd;
+                    }
+                    current = Some(parent);
+                }
+            }
+        };
+        while let Some((inode, name)) = missing.pop() {
+            let fd = sys::open_child(&*dir, &name, anchor.cross_mounts).map_err(|errno| match errno {
+                Errno::NOENT | Errno::NOTDIR | Errno::XDEV => Errno::STALE,
+                other => other,
+            })?;
+            dir = inode.as_deref().unwrap_or(self).verify_and_keep(fd)?;
+        }
+        Ok(dir)
+    }
+
+    fn cached_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.used.store(true, Ordering::Relaxed);
+        self.descriptor.lock().clone()
+    }
+
+    fn verify_and_keep(&self, fd: OwnedFd) -> Result<Arc<OwnedFd>, Errno> {
+        if self.is(&sys::stat(&fd)?) { Ok(self.keep(fd)) } else { Err(Errno::STALE) }
+    }
+
+    /// Keeps a descriptor of this very object.
+    pub(crate) fn keep(&self, fd: OwnedFd) -> Arc<OwnedFd> {
+        let mut slot = self.descriptor.lock();
+        if let Some(fd) = &*slot {
+            return Arc::clone(fd);
+        }
+        let fd = Arc::new(fd);
+        *slot = Some(Arc::clone(&fd));
+        drop(slot);
+        self.budget.took(self.node);
+        fd
+    }
+
+    /// Whether `stat` is of this object and not of one that got its inode number later.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        (self.id.dev, self.id.ino, self.kind, self.btime) == (stat.id.dev, stat.id.ino, stat.kind, stat.btime)
+    }
+
+    /// Gives the descriptor up if it was not used since the last time and can be had again.
+    fn give_up(&self, ran_out: bool) -> bool {
+        let used = self.used.swap(false, Ordering::Relaxed);
+        if (used && !ran_out) || matches!(*self.place.lock(), Place::Gone) {
+            return false;
+        }
+        let given = self.descriptor.lock().take().is_some();
+        if given {
+            self.budget.gave_back();
+        }
+        true
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place.lock().clone()
+    }
+
+    pub(crate) fn moved_to(&self, place: Place) {
+        *self.place.lock() = place;
+    }
+
+    /// Names from the root down to this inode. None below a removed name.
+    pub(crate) fn names(&self) -> Option<Vec<Name>> {
+        self.last_names(usize::MAX).map(|(names, _)| names)
+    }
+
+    /// The last `most` of the names, and whether there are more above them.
+    pub(crate) fn last_names(&self, most: usize) -> Option<(Vec<Name>, bool)> {
+        let mut names = Vec::new();
+        let mut place = self.place();
+        let cut = loop {
+            match place {
+                Place::Root => break false,
+                Place::Gone => return None,
+                Place::Child(..) if names.len() == most => break true,
+                Place::Child(parent, name) => {
+                    names.push(name);
+                    place = parent.place();
+                }
+            }
+        };
+        names.reverse();
+        Some((names, cut))
+    }
+
+    /// Notes which version of the data the kernel is about to cache; true when its pages are of that version already.
+    pub(crate) fn cache_is_current(&self, version: Version) -> bool {
+        self.cached.lock().replace(version) == Some(version)
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        if self.descriptor.get_mut().is_some() {
+            self.budget.gave_back();
+        }
+        // Let go of the ancestors one by one: dropping them in turn would recurse as deep as the tree.
+        let mut place = std::mem::replace(self.place.get_mut(), Place::Gone);
+        while let Place::Child(parent, _) = place {
+            let Some(mut parent) = Arc::into_inner(parent) else { break };
+            place = std::mem::replace(parent.place.get_mut(), Place::Gone);
+        }
+    }
+}
+
+/// What an inode at the root of a tree is opened again from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anchor<'a> {
+    pub(crate) root: &'a crate::roots::Root,
+    pub(crate) cross_mounts: bool,
+}
+
+impl Anchor<'_> {
+    /// A descriptor of the root's own object.
+    pub(crate) fn open_root(&self) -> Result<OwnedFd, Errno> {
+        match &self.root.kind {
+            crate::roots::RootKind::Directory => rustix::io::fcntl_dupfd_cloexec(&self.root.anchor, 0),
+            crate::roots::RootKind::File(name) => sys::open_child(&self.root.anchor, name, false),
+        }
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// The inodes of one tree by nodeid, with their lookup counts.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    shards: [RwLock<HashMap<NodeId, Arc<Inode>>>; SHARDS],
+    budget: Arc<Descriptors>,
+}
+
+impl InodeTable {
+    pub(crate) fn new(budget: Arc<Descriptors>) -> Self {
+        Self { shards: std::array::from_fn(|_| RwLock::default()), budget }
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the index is taken modulo the length")]
+    fn shard(&self, node: NodeId) -> &RwLock<HashMap<NodeId, Arc<Inode>>> {
+        &self.shards[node.raw() as usize % SHARDS]
+    }
+
+    pub(crate) fn get(&self, node: NodeId) -> Option<Arc<Inode>> {
+        self.shard(node).read().get(&node).cloned()
+    }
+
+    /// Counts one lookup of the object behind `fd`, which was found at `place`, and returns its inode.
+    ///
+    /// An object that got the number of another one the kernel still knows takes over its nodeid under the next
+    /// generation; the kernel then calls the old inode bad and forgets it under the same nodeid, so its count moves along.
+    pub(crate) fn found(&self, node: NodeId, fd: OwnedFd, stat: &Stat, place: Place) -> Arc<Inode> {
+        if let Some(inode) = self.shard(node).read().get(&node).filter(|inode| inode.is(stat)) {
+            inode.lookups.fetch_add(1, Ordering::Relaxed);
+            inode.moved_to(place);
+            inode.used.store(true, Ordering::Relaxed);
+            let inode = Arc::clone(inode);
+            inode.keep(fd);
+            return inode;
+        }
+        let mut shard = self.shard(node).write();
+        let (generation, lookups) = match shard.get(&node) {
+            // Another thread was faster.
+            Some(inode) if inode.is(stat) => {
+                inode.lookups.fetch_add(1, Ordering::Relaxed);
+                inode.moved_to(place);
+                return Arc::clone(inode);
+            }
+            Some(old) => (old.generation + 1, old.lookups.load(Ordering::Relaxed)),
+            None => (0, 0),
+        };
+        let inode = Arc::new(Inode {
+            node,
+            generation,
+            id: stat.id,
+            kind: stat.kind,
+            btime: stat.btime,
+            lookups: AtomicU64::new(lookups + 1),
+            place: Mutex::new(place),
+            descriptor: Mutex::new(None),
+            used: AtomicBool::new(false),
+            cached: Mutex::new(None),
+            budget: Arc::clone(&self.budget),
+        });
+        let replaced = shard.insert(node, Arc::clone(&inode));
+        drop(shard);
+        // Dropping an inode may drop its parents in turn; not under the lock.
+        drop(replaced);
+        inode.keep(fd);
+        inode
+    }
+
+    /// Counts one more lookup of an inode that the table holds for its own sake.
+    pub(crate) fn found_again(&self, inode: &Inode) {
+        // The lock keeps this in order with a forget that is about to remove the inode.
+        let _shard = self.shard(inode.node).read();
+        inode.lookups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The kernel has forgotten `count` lookups (`FUSE_FORGET`).
+    pub(crate) fn forget(&self, node: NodeId, count: u64) {
+        let mut shard = self.shard(node).write();
+        let Some(inode) = shard.get(&node) else { return };
+        let before = inode.lookups.load(Ordering::Relaxed);
+        inode.lookups.store(before.saturating_sub(count), Ordering::Relaxed);
+        let removed = if before <= count { shard.remove(&node) } else { None };
+        drop(shard);
+        drop(removed);
+    }
+
+    /// Closes the descriptor of one inode that the budget named; false when it was used lately and should be spared.
+    pub(crate) fn give_up(&self, node: NodeId, ran_out: bool) -> bool {
+        self.get(node).is_none_or(|inode| inode.give_up(ran_out))
+    }
+
+    /// Every nodeid of the tree.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        self.shards.iter().flat_map(|shard| shard.read().keys().copied().collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.read().len() as u64).sum()
+    }
+
+    /// Drops every inode, and with them the descriptors.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let inodes = std::mem::take(&mut *shard.write());
+            drop(inodes);
+        }
+    }
+}

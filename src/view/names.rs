@@ -1,0 +1,289 @@
+//! Operations on names: find, make, remove, move.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::core::{Answer, Call, Core, Ends, Entry, child_of};
+use super::handles::Handle;
+use super::inodes::{Inode, Place as Found};
+use super::node::NodeId;
+use super::tree::Tree;
+use crate::authorize::{Ask, Op, Reason};
+use crate::resolve::Name;
+use crate::sys::{self, Caller, Kind, Stat};
+
+/// What a create or mknod asks for besides the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Make {
+    /// Type and permission bits.
+    pub(crate) mode: u32,
+    /// The caller's umask.
+    pub(crate) umask: u32,
+}
+
+impl Core {
+    pub(crate) fn lookup(&self, caller: Caller, parent: NodeId, name: &[u8]) -> Result<Answer<Entry>, Errno> {
+        let call = self.admit(caller, Op::Lookup, parent)?;
+        let name = self.name(&call, Op::Lookup, name)?;
+        if call.is_top() {
+            let (entry, pass) = self.top_lookup(&call, &name)?;
+            return call.answer_under(vec![pass], entry);
+        }
+        self.authorize(&Ends::named(&call, &name), &Ask::new(Op::Lookup, call.place()))?;
+        let (inode, stat) = self.find(&call, &name)?;
+        call.answer(Entry::of(&inode, stat))
+    }
+
+    pub(crate) fn forget(&self, node: NodeId, count: u64) {
+        if let Some(tree) = self.current.load().trees.get(&node.instance()) {
+            tree.inodes.forget(node, count);
+        }
+    }
+
+    /// Finds a name in the call's directory and counts the lookup.
+    pub(crate) fn find(&self, call: &Call, name: &Name) -> Result<(Arc<Inode>, Stat), Errno> {
+        let (tree, parent) = call.inside()?;
+        let (fd, stat) =
+            self.with_room(|| tree.step(&*call.descriptor_in_place()?, name)).map_err(|errno| match errno {
+                Errno::XDEV => self.refuse(&Ends::named(call, name), Op::Lookup, Reason::OwnMount, Errno::ACCESS),
+                other => other,
+            })?;
+        let inode = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(parent, name));
+        self.keep_budget();
+        Ok((inode, stat))
+    }
+
+    pub(crate) fn mkdir(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: Make,
+    ) -> Result<Answer<Entry>, Errno> {
+        self.make(caller, Op::Mkdir, parent, name, |dir, name| {
+            let _acting = sys::act_as(&caller, Some(make.umask))?;
+            sys::make_dir(dir, name, make.mode)
+        })
+    }
+
+    pub(crate) fn mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: Make,
+    ) -> Result<Answer<Entry>, Errno> {
+        let call = self.admit(caller, Op::Mknod, parent)?;
+        let name = self.name(&call, Op::Mknod, name)?;
+        let device = Kind::from_mode(make.mode).is_device();
+        self.authorize(&Ends::named(&call, &name), &Ask { device, ..Ask::new(Op::Mknod, call.place()) })?;
+        self.make_in(call, Op::Mknod, &name, |dir, name| {
+            let _acting = sys::act_as(&caller, Some(make.umask))?;
+            sys::make_node(dir, name, make.mode)
+        })
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Answer<Entry>, Errno> {
+        let call = self.admit(caller, Op::Symlink, parent)?;
+        let name = self.name(&call, Op::Symlink, name)?;
+        let outward = !call.is_top() && self.points_outside(&call, target)?;
+        self.authorize(&Ends::named(&call, &name), &Ask { outward, ..Ask::new(Op::Symlink, call.place()) })?;
+        let target = CString::new(target).map_err(|_| Errno::INVAL)?;
+        self.make_in(call, Op::Symlink, &name, |dir, name| {
+            let _acting = sys::act_as(&caller, None)?;
+            sys::make_symlink(&target, dir, name)
+        })
+    }
+
+    fn make(
+        &self,
+        caller: Caller,
+        op: Op,
+        parent: NodeId,
+        name: &[u8],
+        act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
+    ) -> Result<Answer<Entry>, Errno> {
+        let call = self.admit(caller, op, parent)?;
+        let name = self.name(&call, op, name)?;
+        self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
+        self.make_in(call, op, &name, act)
+    }
+
+    fn make_in(
+        &self,
+        call: Call,
+        op: Op,
+        name: &Name,
+        act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
+    ) -> Result<Answer<Entry>, Errno> {
+        let ends = Ends::named(&call, name);
+        let made = self.with_room(|| act(&*call.descriptor_in_place()?, name));
+        self.done(&ends, op, made)?;
+        let (inode, stat) = self.find(&call, name)?;
+        call.answer(Entry::of(&inode, stat))
+    }
+
+    /// Creates and opens a file, or opens the one that is there by now unless the caller asked for `O_EXCL`.
+    pub(crate) fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: Make,
+        flags: OFlags,
+    ) -> Result<Answer<(Entry, u64)>, Errno> {
+        let call = self.admit(caller, Op::Create, parent)?;
+        let name = self.name(&call, Op::Create, name)?;
+        self.authorize(&Ends::named(&call, &name), &Ask::new(Op::Create, call.place()))?;
+        let (tree, inode) = call.inside()?;
+        let opened = self.with_room(|| {
+            let dir = call.descriptor_in_place()?;
+            let _acting = sys::act_as(&caller, Some(make.umask))?;
+            // Never follows a link that was planted in between: the name is created, or what is there is opened as found.
+            match sys::create_child(&*dir, &name, flags & Self::KEPT_FLAGS, make.mode) {
+                Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => Self::open_existing(tree, &dir, &name, flags),
+                created => created,
+            }
+        });
+        let file = self.done(&Ends::named(&call, &name), Op::Create, opened)?;
+        let stat = sys::stat(&file)?;
+        let fd = self.with_room(|| sys::path_of(&file))?;
+        let found = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(inode, &name));
+        self.keep_budget();
+        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let handle = tree.handles.insert(Handle::File { node: found.node, file: Arc::new(file), writable });
+        let entry = Entry::of(&found, stat);
+        call.answer((entry, handle))
+    }
+
+    fn open_existing(tree: &Tree, dir: &OwnedFd, name: &Name, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let (fd, stat) = tree.step(dir, name)?;
+        match stat.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR),
+            // The kernel looks again and follows it, or opens it itself, by its own rules.
+            _ => return Err(Errno::STALE),
+        }
+        let file = sys::reopen(&fd, flags & Self::KEPT_FLAGS)?;
+        if flags.contains(OFlags::TRUNC) {
+            sys::truncate(&file, 0)?;
+        }
+        Ok(file)
+    }
+
+    pub(crate) fn link(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<Answer<Entry>, Errno> {
+        let object = self.admit(caller, Op::Link, node)?;
+        let call = self.admit(caller, Op::Link, parent)?;
+        let name = self.name(&call, Op::Link, name)?;
+        let ask = Ask { to: Some(call.place()), ..Ask::new(Op::Link, object.place()) };
+        let ends = Ends::between(&object, None, &call, &name);
+        self.authorize(&ends, &ask)?;
+        let linked = self.with_room(|| {
+            let (from, dir) = (object.descriptor_in_place()?, call.descriptor_in_place()?);
+            let _acting = sys::act_as(&caller, None)?;
+            sys::link_object(&*from, &*dir, &name)
+        });
+        self.done(&ends, Op::Link, linked)?;
+        let (inode, stat) = self.find(&call, &name)?;
+        call.answer_with(object, Entry::of(&inode, stat))
+    }
+
+    pub(crate) fn unlink(&self, caller: Caller, parent: NodeId, name: &[u8]) -> Result<Answer<()>, Errno> {
+        self.remove(caller, Op::Unlink, parent, name, sys::unlink_child)
+    }
+
+    pub(crate) fn rmdir(&self, caller: Caller, parent: NodeId, name: &[u8]) -> Result<Answer<()>, Errno> {
+        self.remove(caller, Op::Rmdir, parent, name, sys::remove_dir)
+    }
+
+    fn remove(
+        &self,
+        caller: Caller,
+        op: Op,
+        parent: NodeId,
+        name: &[u8],
+        act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
+    ) -> Result<Answer<()>, Errno> {
+        let call = self.admit(caller, op, parent)?;
+        let name = self.name(&call, op, name)?;
+        self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
+        let (tree, _) = call.inside()?;
+        let removed = self.with_room(|| {
+            let dir = call.descriptor_in_place()?;
+            let known = hold(tree, &dir, &name);
+            let _acting = sys::act_as(&caller, None)?;
+            act(&dir, &name).map(|()| known)
+        });
+        if let Some(inode) = self.done(&Ends::named(&call, &name), op, removed)? {
+            inode.moved_to(Found::Gone);
+        }
+        call.answer(())
+    }
+
+    pub(crate) fn rename(
+        &self,
+        caller: Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<Answer<()>, Errno> {
+        let source = self.admit(caller, Op::Rename, from.0)?;
+        let target = self.admit(caller, Op::Rename, to.0)?;
+        let from = self.name(&source, Op::Rename, from.1)?;
+        let to = self.name(&target, Op::Rename, to.1)?;
+        let ask = Ask { to: Some(target.place()), ..Ask::new(Op::Rename, source.place()) };
+        let ends = Ends::between(&source, Some(&from), &target, &to);
+        self.authorize(&ends, &ask)?;
+        if flags.contains(RenameFlags::WHITEOUT) {
+            // A whiteout is a device node.
+            return Err(self.refuse(&ends, Op::Rename, Reason::SpecialFile, Errno::PERM));
+        }
+        let ((source_tree, source_dir), (target_tree, target_dir)) = (source.inside()?, target.inside()?);
+        let renamed = self.with_room(|| {
+            let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
+            let moved = hold(source_tree, &source_fd, &from);
+            let replaced = hold(target_tree, &target_fd, &to);
+            let _acting = sys::act_as(&caller, None)?;
+            sys::rename_child((&*source_fd, &from), (&*target_fd, &to), flags)?;
+            Ok((moved, replaced))
+        });
+        let (moved, replaced) = self.done(&ends, Op::Rename, renamed)?;
+        let same = matches!((&moved, &replaced), (Some(a), Some(b)) if a.node == b.node);
+        // Renaming one hard link over another of the same file does nothing (rename(2)).
+        if !same {
+            if let Some(inode) = replaced {
+                let exchanged = flags.contains(RenameFlags::EXCHANGE);
+                inode.moved_to(if exchanged { child_of(source_dir, &from) } else { Found::Gone });
+            }
+            if let Some(inode) = moved {
+                inode.moved_to(child_of(target_dir, &to));
+            }
+        }
+        source.answer_with(target, ())
+    }
+}
+
+/// The inode that a name means, if the kernel knows it, with its descriptor in hand: once the name is gone nothing else
+/// leads to it. What cannot be opened is not known, and the operation itself says what is wrong.
+fn hold(tree: &Tree, dir: &OwnedFd, name: &Name) -> Option<Arc<Inode>> {
+    let (fd, stat) = tree.step(dir, name).ok()?;
+    let inode = tree.inodes.get(tree.node(stat.id)).filter(|inode| inode.is(&stat))?;
+    inode.keep(fd);
+    Some(inode)
+}

@@ -1,0 +1,221 @@
+//! The view without a mount: its operations are called as the FUSE adapter would.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::ViewOptions;
+use super::core::{Core, Entry};
+use super::descriptors::Descriptors;
+use super::files::FileAt;
+use super::names::Make;
+use super::node::NodeId;
+use crate::authorize::Policy;
+use crate::publisher::Manner;
+use crate::record::Record;
+use crate::roots::{AuthorityPolicy, Judge, JudgeOptions, Lists, Look, RootInput, Snapshot, uri};
+use crate::sys::Caller;
+
+const ME: Caller = Caller { uid: 0, gid: 0, pid: 0 };
+
+struct Lab {
+    _dir: tempfile::TempDir,
+    base: PathBuf,
+    core: Core,
+    judge: Judge,
+    snapshot: Option<Arc<Snapshot>>,
+}
+
+fn lab(descriptors: usize) -> Lab {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let base = dir.path().canonicalize().unwrap();
+    for root in ["a", "b"] {
+        std::fs::create_dir(base.join(root)).unwrap();
+        std::fs::write(base.join(root).join("f"), root).unwrap();
+    }
+    let options = ViewOptions {
+        mountpoint: "/nowhere".into(),
+        allow_other: false,
+        policy: Policy::default(),
+        timeout: Duration::from_secs(1),
+        threads: 1,
+    };
+    let core = Core::new(&options, "/nowhere".into(), Arc::new(Record::default()), Descriptors::new(descriptors));
+    Lab { _dir: dir, base, core, judge: Judge::new(JudgeOptions::default()), snapshot: None }
+}
+
+impl Lab {
+    fn publish(&mut self, roots: &[&str]) -> crate::publisher::Installed {
+        let inputs: Vec<_> = roots
+            .iter()
+            .map(|root| RootInput {
+                uri: uri::to_uri(&self.base.join(root)),
+                name: None,
+                entry: None,
+                path_allowed: false,
+            })
+            .collect();
+        let authority = Lists::new(AuthorityPolicy::default(), Vec::new(), false).effective().0;
+        let judged = self.judge.judge(authority, &inputs, self.snapshot.as_deref(), None, Look::Anew);
+        let snapshot = Arc::new(judged.snapshot);
+        assert!(snapshot.refused.is_empty(), "{:?}", snapshot.refused);
+        self.snapshot = Some(Arc::clone(&snapshot));
+        self.core.install(snapshot, Manner::Graceful)
+    }
+
+    fn find(&self, path: &str) -> Result<Entry, Errno> {
+        let mut node = NodeId::TOP;
+        let mut found = Err(Errno::NOENT);
+        for name in Path::new(path) {
+            let answer = self.core.lookup(ME, node, name.as_encoded_bytes())?;
+            node = answer.value.attr.node;
+            found = Ok(answer.value);
+        }
+        found
+    }
+
+    fn content(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let mut buffer = [0; 64];
+        let answer = self.core.read(ME, FileAt { node, handle: 0, offset: 0 }, &mut buffer)?;
+        Ok(buffer[..answer.value].to_vec())
+    }
+}
+
+#[test]
+fn a_revoked_root_is_stale_and_comes_back_as_another() {
+    let mut lab = lab(4096);
+    lab.publish(&["a", "b"]);
+    let (old, kept) = (lab.find("a/f").unwrap().attr.node, lab.find("b/f").unwrap().attr.node);
+    let handle = lab.core.open(ME, old, OFlags::RDONLY).unwrap().value.handle;
+    let installed = lab.publish(&["b"]);
+    assert_eq!((installed.handles_revoked, installed.still_draining), (1, 0));
+    assert_eq!(lab.find("a/f").unwrap_err(), Errno::NOENT);
+    assert_eq!(lab.content(old), Err(Errno::STALE));
+    assert_eq!(lab.core.read(ME, FileAt { node: old, handle, offset: 0 }, &mut [0; 8]).unwrap_err(), Errno::STALE);
+    assert_eq!(lab.content(kept).unwrap(), b"b");
+    lab.core.forget(old, 1);
+    lab.publish(&["a", "b"]);
+    let new = lab.find("a/f").unwrap().attr.node;
+    assert_ne!(new, old);
+    assert_eq!(lab.content(old), Err(Errno::STALE), "an old nodeid never lives again");
+    assert_eq!(lab.content(new).unwrap(), b"a");
+    assert_eq!(lab.find("b/f").unwrap().attr.node, kept);
+}
+
+#[test]
+fn a_request_inside_holds_the_revocation_up_and_is_refused_after_it() {
+    let mut lab = lab(4096);
+    lab.publish(&["a", "b"]);
+    let node = lab.find("a/f").unwrap().attr.node;
+    let call = lab.core.admit(ME, crate::authorize::Op::Read, node).unwrap();
+    call.inside().unwrap().0.gate.close();
+    assert_eq!(call.inside().unwrap().0.gate.wait_empty(Duration::from_millis(5)), 1);
+    assert_eq!(call.answer(()).unwrap_err(), Errno::STALE);
+}
+
+#[test]
+fn descriptors_are_a_cache() {
+    let mut lab = lab(64);
+    for index in 0..200 {
+        std::fs::write(lab.base.join(format!("a/n{index}")), index.to_string()).unwrap();
+    }
+    lab.publish(&["a"]);
+    let nodes: Vec<_> = (0..200).map(|index| lab.find(&format!("a/n{index}")).unwrap().attr.node).collect();
+    assert!(lab.core.budget.held() <= 40, "{} descriptors held", lab.core.budget.held());
+    for (index, node) in nodes.iter().enumerate() {
+        assert_eq!(lab.content(*node).unwrap(), index.to_string().into_bytes());
+    }
+    // Replaced outside while its descriptor was given up: the kernel is told to look again, and finds another object.
+    std::fs::write(lab.base.join("a/new"), "other").unwrap();
+    std::fs::rename(lab.base.join("a/new"), lab.base.join("a/n0")).unwrap();
+    let again = lab.find("a/n0").unwrap();
+    assert_eq!(lab.content(again.attr.node).unwrap(), b"other");
+    for node in nodes {
+        lab.core.forget(node, 2);
+    }
+    lab.core.forget(again.attr.node, 2);
+    assert!(lab.core.budget.held() <= 8, "{} descriptors held after every forget", lab.core.budget.held());
+}
+
+#[test]
+fn removed_but_known_files_stay_readable() {
+    let mut lab = lab(64);
+    lab.publish(&["a"]);
+    let (root, node) = (lab.find("a").unwrap().attr.node, lab.find("a/f").unwrap().attr.node);
+    lab.core.unlink(ME, root, b"f").unwrap();
+    let make = Make { mode: 0o100_644, umask: 0o022 };
+    for index in 0..200 {
+        let name = format!("n{index}");
+        let made = lab.core.create(ME, root, name.as_bytes(), make, OFlags::RDWR).unwrap().value;
+        lab.core.release(made.0.attr.node, made.1);
+    }
+    assert_eq!(lab.content(node).unwrap(), b"a");
+    assert_eq!(lab.core.getattr(ME, node).unwrap().value.stat.nlink, 0);
+}
+
+#[test]
+fn a_tree_deeper_than_a_stack() {
+    let mut lab = lab(64);
+    lab.publish(&["a"]);
+    let mut node = lab.find("a").unwrap().attr.node;
+    let make = Make { mode: 0o40_755, umask: 0o022 };
+    let mut nodes = vec![node];
+    for _ in 0..3_000 {
+        node = lab.core.mkdir(ME, node, b"d", make).unwrap().value.attr.node;
+        nodes.push(node);
+    }
+    assert_eq!(lab.core.getattr(ME, node).unwrap().value.stat.kind, crate::sys::Kind::Directory);
+    assert_eq!(lab.core.lookup(ME, node, b"none").unwrap_err(), Errno::NOENT);
+    lab.publish(&["b"]);
+    // Removed from below: the temporary directory's own removal recurses.
+    lab.publish(&["a"]);
+    let mut path = vec![lab.find("a").unwrap().attr.node];
+    while let Ok(found) = lab.core.lookup(ME, *path.last().unwrap(), b"d") {
+        path.push(found.value.attr.node);
+    }
+    path.pop();
+    for parent in path.iter().rev() {
+        lab.core.rmdir(ME, *parent, b"d").unwrap();
+    }
+}
+
+#[test]
+fn names_that_are_none() {
+    let mut lab = lab(64);
+    lab.publish(&["a"]);
+    let root = lab.find("a").unwrap().attr.node;
+    for name in [&b"."[..], b"..", b"", b"x/y", b"x\0y"] {
+        assert_eq!(lab.core.lookup(ME, root, name).unwrap_err(), Errno::PERM, "{name:?}");
+        assert_eq!(lab.core.unlink(ME, root, name).unwrap_err(), Errno::PERM, "{name:?}");
+    }
+    assert_eq!(lab.core.lookup(ME, root, &[b'x'; 256]).unwrap_err(), Errno::NAMETOOLONG);
+    assert_eq!(lab.core.mkdir(ME, NodeId::TOP, b"x", Make { mode: 0o40_755, umask: 0 }).unwrap_err(), Errno::PERM);
+}
+
+#[test]
+fn a_directory_moved_out_of_its_root_is_left_alone() {
+    let mut lab = lab(64);
+    std::fs::create_dir_all(lab.base.join("a/d/e")).unwrap();
+    std::fs::create_dir(lab.base.join("out")).unwrap();
+    std::fs::write(lab.base.join("a/d/e/f"), "inside").unwrap();
+    lab.publish(&["a"]);
+    let (dir, file) = (lab.find("a/d/e").unwrap().attr.node, lab.find("a/d/e/f").unwrap().attr.node);
+    let make = Make { mode: 0o100_644, umask: 0o022 };
+    // Sideways is no way out.
+    std::fs::rename(lab.base.join("a/d"), lab.base.join("a/moved")).unwrap();
+    lab.core.lookup(ME, dir, b"f").unwrap();
+    lab.core.create(ME, dir, b"g", make, OFlags::RDWR).unwrap();
+    std::fs::rename(lab.base.join("a/moved"), lab.base.join("out/moved")).unwrap();
+    std::fs::write(lab.base.join("out/moved/e/secret"), "outside").unwrap();
+    assert_eq!(lab.core.lookup(ME, dir, b"secret").unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.create(ME, dir, b"new", make, OFlags::RDWR).unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.unlink(ME, dir, b"secret").unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.opendir(ME, dir).unwrap_err(), Errno::STALE);
+    assert_eq!(lab.core.open(ME, file, OFlags::RDONLY).unwrap_err(), Errno::STALE);
+    let changes = super::attrs::Changes { mode: Some(0o600), ..Default::default() };
+    assert_eq!(lab.core.setattr(ME, file, changes).unwrap_err(), Errno::STALE);
+    assert!(lab.base.join("out/moved/e/secret").exists() && !lab.base.join("out/moved/e/new").exists());
+}

@@ -1,0 +1,147 @@
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::descriptors::Descriptors;
+use super::gate::Gate;
+use super::handles::HandleTable;
+use super::inodes::{Anchor, Inode, InodeTable, Place};
+use super::node::NodeId;
+use crate::resolve::Name;
+use crate::roots::{Root, RootKind};
+use crate::sys::{self, Kind, ObjectId, Stat};
+
+/// One root instance in the view: everything that dies with it when the root is revoked.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) root: Arc<Root>,
+    pub(crate) cross_mounts: bool,
+    pub(crate) inodes: InodeTable,
+    pub(crate) handles: HandleTable,
+    pub(crate) gate: Gate,
+    /// The root's own inode and attributes as they were when the tree was made, held so that the top directory can be
+    /// listed without touching the backing. None when the object was gone by then.
+    pub(crate) face: Option<(Arc<Inode>, Stat)>,
+    /// Numbers for objects whose own inode number does not fit a nodeid; kept for the tree's life, so that `st_ino` stays.
+    stand_ins: Mutex<HashMap<(u64, u64), u64>>,
+}
+
+impl Tree {
+    pub(crate) fn new(root: Arc<Root>, cross_mounts: bool, budget: Arc<Descriptors>) -> Self {
+        let mut tree = Self {
+            root,
+            cross_mounts,
+            inodes: InodeTable::new(budget),
+            handles: HandleTable::default(),
+            gate: Gate::default(),
+            face: None,
+            stand_ins: Mutex::default(),
+        };
+        tree.face = tree.enter_root().ok();
+        tree
+    }
+
+    /// The nodeid of an object of this tree, known to the kernel or not.
+    pub(crate) fn node(&self, id: ObjectId) -> NodeId {
+        let low = if id.dev == self.root.id.dev && id.ino < NodeId::STAND_INS {
+            id.ino
+        } else {
+            let mut stand_ins = self.stand_ins.lock();
+            let next = NodeId::STAND_INS + stand_ins.len() as u64;
+            *stand_ins.entry((id.dev, id.ino)).or_insert(next)
+        };
+        NodeId::new(self.root.instance, low)
+    }
+
+    fn anchor(&self) -> Anchor<'_> {
+        Anchor { root: &self.root, cross_mounts: self.cross_mounts }
+    }
+
+    /// An inode's `O_PATH` descriptor.
+    pub(crate) fn descriptor(&self, inode: &Inode) -> Result<Arc<OwnedFd>, Errno> {
+        inode.descriptor(&self.anchor())
+    }
+
+    /// An inode's descriptor, of an object that is still below the root. One that was moved out on the backing is as good as
+    /// gone (ESTALE), whatever descriptor is held; one that was moved inside is not.
+    pub(crate) fn descriptor_in_place(&self, inode: &Inode) -> Result<Arc<OwnedFd>, Errno> {
+        let fd = self.descriptor(inode)?;
+        if matches!(self.root.kind, RootKind::File(_)) {
+            return Ok(fd);
+        }
+        match inode.names() {
+            // A removed name leads nowhere, in or out.
+            None => return Ok(fd),
+            Some(names) if names.is_empty() => return Ok(fd),
+            Some(names) => {
+                let there = sys::open_below(&self.root.anchor, &names, self.cross_mounts);
+                if there.and_then(sys::stat).is_ok_and(|stat| inode.is(&stat)) {
+                    return Ok(fd);
+                }
+            }
+        }
+        if inode.kind == Kind::Directory && self.contains(&fd)? { Ok(fd) } else { Err(Errno::STALE) }
+    }
+
+    /// Climbs from a directory to see whether the root is above it.
+    fn contains(&self, dir: &OwnedFd) -> Result<bool, Errno> {
+        let mut at = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
+        let mut id = sys::stat(&at)?.id;
+        while (id.dev, id.ino) != (self.root.id.dev, self.root.id.ino) {
+            at = match sys::open_parent(&at, self.cross_mounts) {
+                Err(Errno::XDEV | Errno::NOENT) => return Ok(false),
+                other => other?,
+            };
+            let above = sys::stat(&at)?.id;
+            if above == id {
+                return Ok(false);
+            }
+            id = above;
+        }
+        Ok(true)
+    }
+
+    /// Opens one name below a directory, without telling the kernel of it.
+    pub(crate) fn step(&self, dir: &OwnedFd, name: &Name) -> Result<(OwnedFd, Stat), Errno> {
+        let fd = sys::open_child(dir, name, self.cross_mounts)?;
+        let stat = sys::stat(&fd)?;
+        Ok((fd, stat))
+    }
+
+    /// The root's own object, counted as looked up.
+    pub(crate) fn enter_root(&self) -> Result<(Arc<Inode>, Stat), Errno> {
+        let fd = self.anchor().open_root()?;
+        let stat = sys::stat(&fd)?;
+        let is_file = matches!(self.root.kind, RootKind::File(_));
+        if is_file != (stat.kind == Kind::File) {
+            return Err(Errno::NOENT);
+        }
+        Ok((self.inodes.found(self.node(stat.id), fd, &stat, Place::Root), stat))
+    }
+}
+
+/// A request is inside the tree until this is dropped, which is after the reply was sent.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    tree: Arc<Tree>,
+}
+
+impl Pass {
+    /// None when the tree was revoked.
+    pub(crate) fn into_tree(tree: &Arc<Tree>) -> Option<Self> {
+        tree.gate.enter().then(|| Self { tree: Arc::clone(tree) })
+    }
+
+    pub(crate) const fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.tree.gate.leave();
+    }
+}
