@@ -426,12 +426,18 @@ impl View {
     #[track_caller]
     pub fn end(&mut self, signal: Signal, limit: Duration) -> std::process::ExitStatus {
         kill_process(self.pid(), signal).unwrap();
+        self.ended(limit)
+    }
+
+    /// Waits for the end of the serving process.
+    #[track_caller]
+    pub fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
         let mut status = None;
         eventually(limit, || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        status.unwrap_or_else(|| panic!("alive {limit:?} after {signal:?}"))
+        status.unwrap_or_else(|| panic!("still alive after {limit:?}"))
     }
 
     /// Gives the trees back without unmounting: the serving process was killed, and somebody else mounts over the corpse.
