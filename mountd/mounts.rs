@@ -1,60 +1,22 @@
 //! The mount table, and how a mount of ours is ended from outside its daemon. No mount is stat'ed here but by a thread that
 //! can be left behind: one whose daemon hangs would take us with it.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rootsfs::sys::mount;
 
-/// The type of our mounts in the mount table. fuser mounts as root without the subtype: then the source tells.
-const FS_TYPE: &[u8] = b"fuse.rootsfs";
-const BARE_TYPE: &[u8] = b"fuse";
-const SOURCE: &[u8] = b"rootsfs";
-
 /// The mountpoints of all rootsfs mounts in this mount namespace, in mount order.
 pub(crate) fn ours() -> io::Result<Vec<PathBuf>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(mount::rootsfs_mounts()?.into_iter().map(|mount| mount.mountpoint).collect())
 }
 
 /// Whether the table says that a rootsfs mount is at `mountpoint`.
 pub(crate) fn is_ours(mountpoint: &Path) -> bool {
     ours().is_ok_and(|mounts| mounts.iter().any(|mount| mount == mountpoint))
-}
-
-/// proc_pid_mountinfo(5): the fifth field is the mountpoint; after a lone `-` come the type and the source.
-fn parse(table: &[u8]) -> Vec<PathBuf> {
-    let ours = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let mountpoint = fields.nth(4)?;
-        fields.find(|field| *field == b"-")?;
-        let (kind, source) = (fields.next()?, fields.next()?);
-        (kind == FS_TYPE || (kind == BARE_TYPE && source == SOURCE)).then(|| PathBuf::from(unescape(mountpoint)))
-    };
-    table.split(|byte| *byte == b'\n').filter_map(ours).collect()
-}
-
-/// Undoes the kernel's `\ooo` for blanks, tabs, newlines and backslashes.
-fn unescape(field: &[u8]) -> OsString {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(decoded) => {
-                out.push(decoded);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    OsString::from_vec(out)
 }
 
 /// The mountpoint's name in the mount table, for a path that people wrote. Only the parent is resolved; a last
@@ -174,21 +136,6 @@ pub(crate) fn shell(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mount_table_is_read_with_its_escapes() {
-        let table = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
-            40 22 0:50 / /tmp/a\\040b\\134c rw,nosuid - fuse.rootsfs rootsfs rw,user_id=0\n\
-            41 22 0:51 / /tmp/plain rw shared:5 master:2 - fuse.rootsfs rootsfs rw\n\
-            42 22 0:52 / /tmp/other rw - fuse.sshfs rootsfs rw\n\
-            44 22 0:54 / /tmp/by-root rw - fuse rootsfs rw,user_id=0\n\
-            45 22 0:55 / /tmp/another rw - fuse portal rw,user_id=0\n\
-            43 22 0:53 / /tmp/\\04 rw - fuse.rootsfs x rw\n\
-            garbage\n";
-        let expected: Vec<PathBuf> =
-            vec!["/tmp/a b\\c".into(), "/tmp/plain".into(), "/tmp/by-root".into(), "/tmp/\\04".into()];
-        assert_eq!(parse(table), expected);
-    }
 
     #[test]
     fn mountpoints_are_made_checked_and_removed() {

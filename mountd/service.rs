@@ -116,7 +116,7 @@ impl Service {
                 allow_other: options.allow_other,
                 policy: options.policy,
                 timeout: CACHE_TIMEOUT,
-                threads: std::thread::available_parallelism().map_or(4, |cpus| cpus.get().clamp(4, 16)),
+                threads: std::thread::available_parallelism().map_or(8, |cpus| cpus.get().clamp(8, 16)),
             },
             Arc::clone(&record),
         );

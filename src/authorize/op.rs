@@ -89,6 +89,12 @@ impl Op {
         !matches!(self, Self::Lookup | Self::Stat | Self::Readlink | Self::Read | Self::List)
     }
 
+    /// Whether the operation takes the last component of the path away.
+    #[must_use]
+    pub const fn takes_name(self) -> bool {
+        matches!(self, Self::Unlink | Self::Rmdir | Self::Rename)
+    }
+
     /// Whether the last component of the path need not exist yet.
     #[must_use]
     pub const fn makes_name(self) -> bool {

@@ -15,10 +15,29 @@ const RENAME_RETRIES: u32 = 64;
 /// Bytes of a path with its NUL (`limits.h`).
 const PATH_MAX: usize = 4096;
 
+/// Which mount points below a root may be entered. By default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mounts {
+    /// Other file systems, but never one of rootsfs: its answer might wait for the very thread that asks.
+    pub(crate) cross: bool,
+}
+
 /// What every step below a directory obeys.
-fn beneath(cross_mounts: bool) -> ResolveFlags {
+fn beneath(mounts: Mounts) -> ResolveFlags {
     let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    if cross_mounts { flags } else { flags | ResolveFlags::NO_XDEV }
+    if mounts.cross { flags } else { flags | ResolveFlags::NO_XDEV }
+}
+
+/// Refuses (EXDEV) what lies on another mount than the directory it was found from, if that mount is a rootsfs. The kernel
+/// is asked for what it has at hand only, so that the question itself waits for nobody.
+fn enter(dir: impl AsFd, found: OwnedFd, mounts: Mounts) -> io::Result<OwnedFd> {
+    if mounts.cross {
+        let (from, to) = (super::stat_without_sync(dir)?.id.mnt, super::stat_without_sync(&found)?.id.mnt);
+        if from != to && super::mount::is_rootsfs(to).unwrap_or(true) {
+            return Err(Errno::XDEV);
+        }
+    }
+    Ok(found)
 }
 
 fn retry<T>(mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
@@ -33,14 +52,15 @@ fn retry<T>(mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 /// Opens one name below a directory as an `O_PATH` descriptor; a symbolic link is opened itself.
 ///
-/// EXDEV: the name is a mount point and `cross_mounts` is off.
-pub(crate) fn open_child(dir: impl AsFd, name: &Name, cross_mounts: bool) -> io::Result<OwnedFd> {
+/// EXDEV: the name is a mount point that `mounts` does not let in.
+pub(crate) fn open_child(dir: impl AsFd, name: &Name, mounts: Mounts) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    retry(|| rustix::fs::openat2(&dir, name.as_c_str(), flags, Mode::empty(), beneath(cross_mounts)))
+    let found = retry(|| rustix::fs::openat2(&dir, name.as_c_str(), flags, Mode::empty(), beneath(mounts)))?;
+    enter(dir, found, mounts)
 }
 
 /// Opens what several names in turn lead to below a directory: one call for each `PATH_MAX` bytes of them.
-pub(crate) fn open_below(dir: impl AsFd, names: &[Name], cross_mounts: bool) -> io::Result<OwnedFd> {
+pub(crate) fn open_below(dir: impl AsFd, names: &[Name], mounts: Mounts) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut below: Option<OwnedFd> = None;
     let mut rest = names;
@@ -54,7 +74,8 @@ pub(crate) fn open_below(dir: impl AsFd, names: &[Name], cross_mounts: bool) -> 
         let path = now.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         let path = if path.is_empty() { b".".to_vec() } else { path };
         let from = below.as_ref().map_or_else(|| dir.as_fd(), AsFd::as_fd);
-        let opened = retry(|| rustix::fs::openat2(from, path.as_slice(), flags, Mode::empty(), beneath(cross_mounts)))?;
+        let opened = retry(|| rustix::fs::openat2(from, path.as_slice(), flags, Mode::empty(), beneath(mounts)))?;
+        let opened = enter(from, opened, mounts)?;
         if later.is_empty() {
             return Ok(opened);
         }
@@ -63,17 +84,25 @@ pub(crate) fn open_below(dir: impl AsFd, names: &[Name], cross_mounts: bool) -> 
     }
 }
 
-/// The directory above a directory, on the same mount unless `cross_mounts`.
-pub(crate) fn open_parent(dir: impl AsFd, cross_mounts: bool) -> io::Result<OwnedFd> {
+/// The directory above a directory, on the same mount unless others may be entered.
+pub(crate) fn open_parent(dir: impl AsFd, mounts: Mounts) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = if cross_mounts { ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::NO_XDEV };
+    let resolve = if mounts.cross { ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::NO_XDEV };
     retry(|| rustix::fs::openat2(&dir, c"..", flags, Mode::empty(), resolve))
 }
 
 /// Creates a file that did not exist (EEXIST otherwise) and opens it.
 pub(crate) fn create_child(dir: impl AsFd, name: &Name, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
-    retry(|| rustix::fs::openat2(&dir, name.as_c_str(), flags, Mode::from_raw_mode(mode & 0o7777), beneath(false)))
+    retry(|| {
+        rustix::fs::openat2(
+            &dir,
+            name.as_c_str(),
+            flags,
+            Mode::from_raw_mode(mode & 0o7777),
+            beneath(Mounts::default()),
+        )
+    })
 }
 
 pub(crate) fn make_dir(dir: impl AsFd, name: &Name, mode: u32) -> io::Result<()> {

@@ -109,17 +109,31 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
     if let End::At { spot, .. } = &from {
         describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
     }
-    let to = match &query.to {
-        Some(to) => Some(locate(core, current, to, Last::Keep)?),
-        None => None,
+    let mut outward = false;
+    let to = match (query.op, &query.to, &from) {
+        // The other end of a symlink is its text, and means something from the directory that would hold it.
+        (Op::Symlink, Some(text), End::At { spot, .. }) => {
+            outward = leads_out(core, current, spot, text.as_bytes());
+            None
+        }
+        (_, Some(to), _) => Some(locate(core, current, to, Last::Keep)?),
+        (_, None, _) => None,
     };
+    if let (Op::Readlink, End::At { spot, kind: Some(Kind::Symlink), .. }) = (query.op, &from) {
+        outward = leads_out(core, current, spot, spot.names.last().map_or(&[][..], Name::as_bytes));
+    }
     if let Some(End::At { spot, .. }) = &to {
         let mut path = String::new();
         describe(spot, &mut path, &mut decision.to_object, &mut decision.to_root);
         decision.to = Some(path);
     }
     let device = matches!(from, End::At { kind: Some(kind), .. } if kind.is_device());
-    let ask = Ask { to: to.as_ref().map(place), device, ..Ask::new(query.op, place(&from)) };
+    let ask = Ask {
+        to: to.as_ref().map(|to| place(query.op, to)),
+        device,
+        outward,
+        ..Ask::new(query.op, place(query.op, &from))
+    };
     if let Verdict::Deny(reason, errno) = decide(&core.policy, &ask) {
         return Err(refused(reason, errno, reason_sentence(reason).into()));
     }
@@ -127,15 +141,28 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
     if let Some(to) = &to {
         exists_as_needed(Op::Create, to)?;
     }
+    if let Some((errno, why)) = contradicted(query.op, &from) {
+        decision.result = errno_name(errno).into();
+        return Ok(format!("the boundary allows it, but {why}"));
+    }
     Ok("allowed; the permissions of the file system itself still apply".into())
 }
 
-fn place(end: &End) -> Place<'_> {
+fn place(op: Op, end: &End) -> Place<'_> {
     match end {
         End::Top => Place::Top,
-        // A root's own name belongs to the list: removing or moving it is a change at the top.
+        // A root's own name belongs to the list: making, removing or moving it is a change at the top.
+        End::At { spot, .. } if spot.names.is_empty() && (op.makes_name() || op.takes_name()) => Place::Top,
         End::At { spot, .. } => Place::In(&spot.root),
     }
+}
+
+/// Whether a link text leads out of the active roots, read from the directory that holds, or would hold, what is at `spot`.
+fn leads_out(core: &Core, current: &Current, spot: &Spot, text: &[u8]) -> bool {
+    let mut holder = spot.clone();
+    holder.names.pop();
+    let found = walk(core.ground(current), Start::Link(holder), text, Last::Follow);
+    matches!(found, Found::Outside { .. } | Found::Mount(_))
 }
 
 /// Finds one end, in whichever form it was given.
@@ -192,6 +219,19 @@ fn revoked(core: &Core, path: &Path) -> Option<Arc<Root>> {
             || path.starts_with(&root.canonical)
             || path.starts_with(&root.given)
     })
+}
+
+/// What the file system itself will say to a granted operation, as far as the object's kind tells.
+const fn contradicted(op: Op, end: &End) -> Option<(Errno, &'static str)> {
+    let End::At { kind: Some(kind), .. } = end else { return None };
+    match (op, kind) {
+        (Op::Write | Op::Create, Kind::Directory) => Some((Errno::ISDIR, "it is a directory")),
+        (Op::Mkdir | Op::Mknod | Op::Symlink, _) => Some((Errno::EXIST, "something is there already")),
+        (Op::Unlink, Kind::Directory) => Some((Errno::ISDIR, "it is a directory")),
+        (Op::Rmdir | Op::List, kind) if !matches!(kind, Kind::Directory) => Some((Errno::NOTDIR, "it is no directory")),
+        (Op::Readlink, kind) if !matches!(kind, Kind::Symlink) => Some((Errno::INVAL, "it is no symbolic link")),
+        _ => None,
+    }
 }
 
 /// What the operation needs to be there.

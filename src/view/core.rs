@@ -18,7 +18,7 @@ use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome, Record};
 use crate::resolve::{Ground, Name, NameError};
 use crate::roots::{Instance, ListState, Root, Snapshot};
-use crate::sys::{Caller, Stat};
+use crate::sys::{Caller, Mounts, Stat};
 
 /// Revoked root instances that are still told apart from ones that never were.
 const RETIRED: usize = 1024;
@@ -225,8 +225,12 @@ impl Core {
         Ok(Call { current, caller, inside: Some((pass, inode)) })
     }
 
+    pub(crate) const fn mounts(&self) -> Mounts {
+        Mounts { cross: self.policy.cross_mounts }
+    }
+
     pub(crate) fn ground<'a>(&'a self, current: &'a Current) -> Ground<'a> {
-        Ground { snapshot: &current.snapshot, mountpoint: &self.mountpoint, cross_mounts: self.policy.cross_mounts }
+        Ground { snapshot: &current.snapshot, mountpoint: &self.mountpoint, mounts: self.mounts() }
     }
 
     /// Asks the one decision function, and records a refusal.

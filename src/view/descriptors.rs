@@ -36,14 +36,16 @@ impl Descriptors {
         self.held.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Time to sweep: too many descriptors, or a queue of inodes that have long gone.
     pub(crate) fn over_budget(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > self.limit
+        self.held.load(Ordering::Relaxed) > self.limit || self.queue.lock().len() > 4 * self.limit
     }
 
     /// Inodes to look at, oldest first: enough to bring the count to the limit, or an eighth of the limit when descriptors
     /// ran out in spite of it.
     pub(crate) fn candidates(&self, ran_out: bool) -> Vec<NodeId> {
         let over = self.held.load(Ordering::Relaxed).saturating_sub(self.limit);
+        let over = over.max(self.queue.lock().len().saturating_sub(4 * self.limit));
         let wanted = if ran_out { over.max(self.limit / 8).max(1) } else { over };
         let mut queue = self.queue.lock();
         let len = queue.len();

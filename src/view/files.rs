@@ -12,6 +12,10 @@ use super::node::NodeId;
 use crate::authorize::{Ask, Op, Place, Verdict, decide};
 use crate::sys::{self, Caller, Kind};
 
+/// Bytes copied by one request: a longer copy comes back for the rest, so that it does not hold a thread, or a revocation,
+/// for longer than a write does.
+const MOST_COPIED: u64 = 16 << 20;
+
 /// Where a file's data is read or written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileAt {
@@ -184,8 +188,7 @@ impl Core {
         let target = self.admit(caller, Op::Write, to.node)?;
         let input = self.serve(&source, from.handle, OFlags::RDONLY)?;
         let output = self.serve(&target, to.handle, OFlags::RDWR)?;
-        // The reply carries 32 bits; the kernel's own limit of one transfer is just below 2 GiB (read(2)).
-        let len = usize::try_from(len.min(0x7fff_f000)).unwrap_or(0);
+        let len = usize::try_from(len.min(MOST_COPIED)).unwrap_or(0);
         let copied = sys::copy_range((&input, from.offset), (&output, to.offset), len)?;
         target.answer_with(source, copied)
     }

@@ -70,7 +70,7 @@ impl Inode {
             }
         };
         while let Some((inode, name)) = missing.pop() {
-            let fd = sys::open_child(&*dir, &name, anchor.cross_mounts).map_err(|errno| match errno {
+            let fd = sys::open_child(&*dir, &name, anchor.mounts).map_err(|errno| match errno {
                 Errno::NOENT | Errno::NOTDIR | Errno::XDEV => Errno::STALE,
                 other => other,
             })?;
@@ -175,7 +175,7 @@ impl Drop for Inode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor<'a> {
     pub(crate) root: &'a crate::roots::Root,
-    pub(crate) cross_mounts: bool,
+    pub(crate) mounts: sys::Mounts,
 }
 
 impl Anchor<'_> {
@@ -183,7 +183,7 @@ impl Anchor<'_> {
     pub(crate) fn open_root(&self) -> Result<OwnedFd, Errno> {
         match &self.root.kind {
             crate::roots::RootKind::Directory => rustix::io::fcntl_dupfd_cloexec(&self.root.anchor, 0),
-            crate::roots::RootKind::File(name) => sys::open_child(&self.root.anchor, name, false),
+            crate::roots::RootKind::File(name) => sys::open_child(&self.root.anchor, name, sys::Mounts::default()),
         }
     }
 }

@@ -18,7 +18,7 @@ impl Core {
         names.pop();
         let depth = names.len() + 1;
         let start = Spot { root: std::sync::Arc::clone(&tree.root), names };
-        let found = walk(self.ground(&call.current), Start::Link(start), text, Last::Follow);
+        let found = self.walk_with_room(call, &start, text)?;
         let rewritten = |spot: &Spot| Some(relative(depth, Some(spot)));
         // What could not be walked to its end is handed out only where no `..` could climb out of the view later.
         let climbs = text.starts_with(b"/") || text.split(|byte| *byte == b'/').any(|part| part == b"..");
@@ -35,12 +35,19 @@ impl Core {
         })
     }
 
+    fn walk_with_room(&self, call: &Call, start: &Spot, text: &[u8]) -> Result<Found, Errno> {
+        self.with_room(|| match walk(self.ground(&call.current), Start::Link(start.clone()), text, Last::Follow) {
+            Found::Refused(_, errno @ (Errno::MFILE | Errno::NFILE)) => Err(errno),
+            found => Ok(found),
+        })
+    }
+
     /// Whether a link with this text, made in the call's directory, would lead outside.
     pub(crate) fn points_outside(&self, call: &Call, text: &[u8]) -> Result<bool, Errno> {
         let (tree, inode) = call.inside()?;
         let names = inode.names().ok_or(Errno::NOENT)?;
         let start = Spot { root: std::sync::Arc::clone(&tree.root), names };
-        let found = walk(self.ground(&call.current), Start::Link(start), text, Last::Follow);
+        let found = self.walk_with_room(call, &start, text)?;
         Ok(matches!(found, Found::Outside { .. } | Found::Mount(_)))
     }
 }

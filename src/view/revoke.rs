@@ -99,9 +99,11 @@ impl Core {
     fn swap(&self, old: &Current, snapshot: Arc<Snapshot>) {
         let mut trees = HashMap::with_capacity(snapshot.roots.len());
         for root in &snapshot.roots {
-            let tree = old.trees.get(&root.instance).cloned().unwrap_or_else(|| {
-                Arc::new(Tree::new(Arc::clone(root), self.policy.cross_mounts, Arc::clone(&self.budget)))
-            });
+            let tree = old
+                .trees
+                .get(&root.instance)
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Tree::new(Arc::clone(root), self.mounts(), Arc::clone(&self.budget))));
             trees.insert(root.instance, tree);
         }
         self.current.store(Arc::new(Current { snapshot, trees, since: SystemTime::now() }));

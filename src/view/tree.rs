@@ -12,13 +12,13 @@ use super::inodes::{Anchor, Inode, InodeTable, Place};
 use super::node::NodeId;
 use crate::resolve::Name;
 use crate::roots::{Root, RootKind};
-use crate::sys::{self, Kind, ObjectId, Stat};
+use crate::sys::{self, Kind, Mounts, ObjectId, Stat};
 
 /// One root instance in the view: everything that dies with it when the root is revoked.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) root: Arc<Root>,
-    pub(crate) cross_mounts: bool,
+    pub(crate) mounts: Mounts,
     pub(crate) inodes: InodeTable,
     pub(crate) handles: HandleTable,
     pub(crate) gate: Gate,
@@ -30,10 +30,10 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(root: Arc<Root>, cross_mounts: bool, budget: Arc<Descriptors>) -> Self {
+    pub(crate) fn new(root: Arc<Root>, mounts: Mounts, budget: Arc<Descriptors>) -> Self {
         let mut tree = Self {
             root,
-            cross_mounts,
+            mounts,
             inodes: InodeTable::new(budget),
             handles: HandleTable::default(),
             gate: Gate::default(),
@@ -57,7 +57,7 @@ impl Tree {
     }
 
     fn anchor(&self) -> Anchor<'_> {
-        Anchor { root: &self.root, cross_mounts: self.cross_mounts }
+        Anchor { root: &self.root, mounts: self.mounts }
     }
 
     /// An inode's `O_PATH` descriptor.
@@ -77,7 +77,7 @@ impl Tree {
             None => return Ok(fd),
             Some(names) if names.is_empty() => return Ok(fd),
             Some(names) => {
-                let there = sys::open_below(&self.root.anchor, &names, self.cross_mounts);
+                let there = sys::open_below(&self.root.anchor, &names, self.mounts);
                 if there.and_then(sys::stat).is_ok_and(|stat| inode.is(&stat)) {
                     return Ok(fd);
                 }
@@ -91,7 +91,7 @@ impl Tree {
         let mut at = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
         let mut id = sys::stat(&at)?.id;
         while (id.dev, id.ino) != (self.root.id.dev, self.root.id.ino) {
-            at = match sys::open_parent(&at, self.cross_mounts) {
+            at = match sys::open_parent(&at, self.mounts) {
                 Err(Errno::XDEV | Errno::NOENT) => return Ok(false),
                 other => other?,
             };
@@ -106,7 +106,7 @@ impl Tree {
 
     /// Opens one name below a directory, without telling the kernel of it.
     pub(crate) fn step(&self, dir: &OwnedFd, name: &Name) -> Result<(OwnedFd, Stat), Errno> {
-        let fd = sys::open_child(dir, name, self.cross_mounts)?;
+        let fd = sys::open_child(dir, name, self.mounts)?;
         let stat = sys::stat(&fd)?;
         Ok((fd, stat))
     }

@@ -2,7 +2,7 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::resolve::{Name, NameError};
 use crate::roots::{Root, RootKind, Snapshot};
-use crate::sys::{self, Kind, Stat};
+use crate::sys::{self, Kind, Mounts, Stat};
 
 /// Links followed in one walk, as the kernel's own limit (`path_resolution(7)`, `MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
@@ -20,7 +20,7 @@ const MAX_LINKS: u32 = 40;
 pub(crate) struct Ground<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) mountpoint: &'a Path,
-    pub(crate) cross_mounts: bool,
+    pub(crate) mounts: Mounts,
 }
 
 /// A place in the view: a root and the names from it down to an object.
@@ -107,8 +107,9 @@ pub(crate) fn walk(ground: Ground<'_>, start: Start, path: &[u8], last: Last) ->
         Start::Host => walker.enter_absolute(),
         Start::Link(_) | Start::Top if path.starts_with(b"/") => walker.enter_absolute(),
         Start::Link(spot) => {
-            walker.place = Some((spot.root, Vec::new()));
-            walker.descend(spot.names)
+            // The kernel has walked these; they are opened only if the walk needs them.
+            walker.place = Some((spot.root, spot.names.into_iter().map(|name| (name, None)).collect()));
+            Ok(())
         }
         Start::Top => Ok(()),
     };
@@ -117,8 +118,8 @@ pub(crate) fn walk(ground: Ground<'_>, start: Start, path: &[u8], last: Last) ->
     }
 }
 
-/// A root and the directories below it that were opened on the way, with their names.
-type Position = (Arc<Root>, Vec<(Name, OwnedFd)>);
+/// A root and the names of the directories below it, with their descriptors where the walk has come through them.
+type Position = (Arc<Root>, Vec<(Name, Option<OwnedFd>)>);
 
 /// A walk in progress; `Err` of its steps is the end of the walk.
 struct Walker<'a> {
@@ -134,6 +135,10 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     fn push(&mut self, path: &[u8], layout: Layout) {
+        if path.ends_with(b"/") || path.ends_with(b"/.") {
+            // What stands before it must be a directory (path_resolution(7)).
+            self.pending.push_front((b".".to_vec(), layout));
+        }
         for component in path.split(|byte| *byte == b'/').rev().filter(|c| !c.is_empty() && *c != b".") {
             self.pending.push_front((component.to_vec(), layout));
         }
@@ -149,24 +154,32 @@ impl Walker<'_> {
         Some(Spot { root: Arc::clone(root), names })
     }
 
-    /// Opens directories that the kernel has already walked; a name that means a link by now is not followed.
-    fn descend(&mut self, names: Vec<Name>) -> Result<(), Found> {
-        for name in names {
-            let (fd, _) = self.open(&name)?;
-            if let Some((_, stack)) = &mut self.place {
-                stack.push((name, fd));
+    /// The directory in hand.
+    fn directory(&mut self) -> Result<BorrowedFd<'_>, Errno> {
+        let mounts = self.ground.mounts;
+        let Some((root, stack)) = &mut self.place else { return Err(Errno::NOTDIR) };
+        if stack.is_empty() {
+            return match root.kind {
+                RootKind::Directory => Ok(root.anchor.as_fd()),
+                RootKind::File(_) => Err(Errno::NOTDIR),
+            };
+        }
+        if let Some((_, None)) = stack.last() {
+            let names: Vec<_> = stack.iter().map(|(name, _)| name.clone()).collect();
+            let fd = sys::open_below(&root.anchor, &names, mounts)?;
+            if let Some((_, slot)) = stack.last_mut() {
+                *slot = Some(fd);
             }
         }
-        Ok(())
+        stack.last().and_then(|(_, fd)| fd.as_ref()).map(AsFd::as_fd).ok_or(Errno::NOTDIR)
     }
 
-    fn open(&self, name: &Name) -> Result<(OwnedFd, Stat), Found> {
-        let Some((root, stack)) = &self.place else { return Err(self.outside()) };
-        let opened = match (stack.last(), &root.kind) {
-            (Some((_, dir)), _) => sys::open_child(dir, name, self.ground.cross_mounts),
-            (None, RootKind::Directory) => sys::open_child(&root.anchor, name, self.ground.cross_mounts),
-            (None, RootKind::File(_)) => Err(Errno::NOTDIR),
-        };
+    fn open(&mut self, name: &Name) -> Result<(OwnedFd, Stat), Found> {
+        if self.place.is_none() {
+            return Err(self.outside());
+        }
+        let mounts = self.ground.mounts;
+        let opened = self.directory().and_then(|dir| sys::open_child(dir, name, mounts));
         let stat = opened.and_then(|fd| sys::stat(&fd).map(|stat| (fd, stat)));
         stat.map_err(|errno| match (errno, self.spot([name.clone()])) {
             (Errno::NOENT, Some(spot)) => Found::Missing { spot, parent_exists: true, left: self.left },
@@ -178,7 +191,9 @@ impl Walker<'_> {
 
     fn run(&mut self, last: Last) -> Result<Found, Found> {
         while let Some((component, layout)) = self.pending.pop_front() {
-            if self.place.is_none() {
+            if component == b"." {
+                // The name before it was a directory, or the walk would have ended there.
+            } else if self.place.is_none() {
                 self.step_from_top(&component)?;
             } else if component == b".." {
                 self.step_up(layout)?;
@@ -214,7 +229,9 @@ impl Walker<'_> {
     fn step_down(&mut self, component: &[u8], last: Last) -> Result<Option<Found>, Found> {
         let name = Name::new(component).map_err(Found::Unsafe)?;
         let (fd, stat) = match self.open(&name) {
-            Err(Found::Missing { spot, left, .. }) if !self.pending.is_empty() => return Err(self.beyond(spot, left)),
+            Err(Found::Missing { spot, left, .. }) if self.pending.iter().any(|(rest, _)| rest != b".") => {
+                return Err(self.beyond(spot, left));
+            }
             other => other?,
         };
         if stat.kind == Kind::Symlink && (last == Last::Follow || !self.pending.is_empty()) {
@@ -232,7 +249,7 @@ impl Walker<'_> {
         }
         if stat.kind == Kind::Directory {
             if let Some((_, stack)) = &mut self.place {
-                stack.push((name, fd));
+                stack.push((name, Some(fd)));
             }
             return Ok(None);
         }
@@ -256,6 +273,9 @@ impl Walker<'_> {
             if component == b".." {
                 return self.outside();
             }
+            if component == b"." {
+                continue;
+            }
             match Name::new(&component) {
                 Ok(name) => spot.names.push(name),
                 Err(error) => return Found::Unsafe(error),
@@ -264,15 +284,13 @@ impl Walker<'_> {
         Found::Missing { spot, parent_exists: false, left }
     }
 
-    fn end_here(&self) -> Result<Found, Found> {
-        let Some((root, stack)) = &self.place else { return Ok(Found::Top) };
+    fn end_here(&mut self) -> Result<Found, Found> {
         let Some(spot) = self.spot([]) else { return Ok(Found::Top) };
-        let stat = match (stack.last(), &root.kind) {
-            (Some((_, dir)), _) => sys::stat(dir),
-            (None, RootKind::Directory) => sys::stat(&root.anchor),
-            (None, RootKind::File(name)) => {
-                sys::open_child(&root.anchor, name, false).and_then(|file| sys::stat(&file))
+        let stat = match &spot.root.kind {
+            RootKind::File(name) => {
+                sys::open_child(&spot.root.anchor, name, Mounts::default()).and_then(|file| sys::stat(&file))
             }
+            RootKind::Directory => self.directory().and_then(sys::stat),
         };
         match stat {
             Ok(stat) => Ok(Found::Object { spot, stat: Box::new(stat), left: self.left }),

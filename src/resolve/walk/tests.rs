@@ -55,7 +55,7 @@ impl Lab {
 
     fn walk(&self, start: Start, path: &str) -> String {
         let mountpoint = self.base.join("view");
-        let ground = Ground { snapshot: &self.snapshot, mountpoint: &mountpoint, cross_mounts: false };
+        let ground = Ground { snapshot: &self.snapshot, mountpoint: &mountpoint, mounts: Mounts::default() };
         let path = path.replace("BASE", self.base.to_str().unwrap());
         let shown = |spot: &Spot| {
             let names: Vec<_> = std::iter::once(&spot.root.entry).chain(&spot.names).map(Name::to_string).collect();
@@ -136,7 +136,11 @@ fn paths_of_the_view_and_of_the_host() {
         ("app/..", "top"),
         ("app/../..", "outside"),
         ("nothing/f", "outside"),
-        ("app//src/./g/", "app/src/g"),
+        ("app//src/./g", "app/src/g"),
+        ("app/src/g/", "refused Not a directory (os error 20)"),
+        ("app/src/g/.", "refused Not a directory (os error 20)"),
+        ("app/src/", "app/src"),
+        ("app/new/", "missing app/new"),
     ] {
         assert_eq!(lab.walk(Start::Top, path), expected, "{path}");
     }
