@@ -143,7 +143,7 @@ impl Core {
             Err(Errno::NOENT | Errno::XDEV) => return Ok(None),
             other => other?,
         };
-        let inode = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(parent, &name));
+        let inode = tree.found(fd, &stat, child_of(parent, &name))?;
         self.keep_budget();
         Ok(Some(Entry::of(&inode, stat)))
     }

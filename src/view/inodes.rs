@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
+use super::depth::{Depths, depth_at};
 use super::descriptors::Descriptors;
 use super::node::NodeId;
 use crate::resolve::Name;
@@ -32,6 +33,7 @@ pub(crate) struct Inode {
     pub(crate) kind: Kind,
     btime: Option<sys::Moment>,
     lookups: AtomicU64,
+    pub(super) depths: Depths,
     place: Mutex<Place>,
     /// The cached `O_PATH` descriptor.
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
@@ -106,6 +108,16 @@ impl Inode {
         (self.id.dev, self.id.ino, self.kind, self.btime) == (stat.id.dev, stat.id.ino, stat.kind, stat.btime)
     }
 
+    /// Counts a lookup that found the inode at `place`.
+    fn found_again(self: &Arc<Self>, fd: OwnedFd, place: Place, depth: u32) -> Arc<Self> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        self.may_come_to(depth);
+        self.moved_to(place);
+        self.used.store(true, Ordering::Relaxed);
+        self.keep(fd);
+        Arc::clone(self)
+    }
+
     /// Gives the descriptor up if it was not used since the last time and can be had again.
     fn give_up(&self, ran_out: bool) -> bool {
         let used = self.used.swap(false, Ordering::Relaxed);
@@ -123,8 +135,15 @@ impl Inode {
         self.place.lock().clone()
     }
 
+    /// Notes a new place. A link that changes its directory may still be known to the kernel in the old one.
     pub(crate) fn moved_to(&self, place: Place) {
-        *self.place.lock() = place;
+        let old = std::mem::replace(&mut *self.place.lock(), place.clone());
+        if self.kind == Kind::Symlink
+            && let (Place::Child(before, _), Place::Child(now, _)) = (old, &place)
+            && !Arc::ptr_eq(&before, now)
+        {
+            self.also_held_by(before);
+        }
     }
 
     /// Names from the root down to this inode. None below a removed name.
@@ -215,23 +234,21 @@ impl InodeTable {
     ///
     /// An object that got the number of another one the kernel still knows takes over its nodeid under the next
     /// generation; the kernel then calls the old inode bad and forgets it under the same nodeid, so its count moves along.
-    pub(crate) fn found(&self, node: NodeId, fd: OwnedFd, stat: &Stat, place: Place) -> Arc<Inode> {
+    ///
+    /// The descriptor comes back, and nothing is counted, when the kernel must not know this object as the same inode at this
+    /// place (see [`super::depth`]).
+    pub(crate) fn found(&self, node: NodeId, fd: OwnedFd, stat: &Stat, place: Place) -> Result<Arc<Inode>, OwnedFd> {
+        let depth = depth_at(&place);
         if let Some(inode) = self.shard(node).read().get(&node).filter(|inode| inode.is(stat)) {
-            inode.lookups.fetch_add(1, Ordering::Relaxed);
-            inode.moved_to(place);
-            inode.used.store(true, Ordering::Relaxed);
-            let inode = Arc::clone(inode);
-            inode.keep(fd);
-            return inode;
+            if inode.is_outdated(depth) || (inode.kind == Kind::Directory && !inode.may_come_to(depth)) {
+                return Err(fd);
+            }
+            return Ok(inode.found_again(fd, place, depth));
         }
         let mut shard = self.shard(node).write();
         let (generation, lookups) = match shard.get(&node) {
             // Another thread was faster.
-            Some(inode) if inode.is(stat) => {
-                inode.lookups.fetch_add(1, Ordering::Relaxed);
-                inode.moved_to(place);
-                return Arc::clone(inode);
-            }
+            Some(inode) if inode.is(stat) => return Ok(inode.found_again(fd, place, depth)),
             Some(old) => (old.generation + 1, old.lookups.load(Ordering::Relaxed)),
             None => (0, 0),
         };
@@ -242,6 +259,7 @@ impl InodeTable {
             kind: stat.kind,
             btime: stat.btime,
             lookups: AtomicU64::new(lookups + 1),
+            depths: Depths::at(depth),
             place: Mutex::new(place),
             descriptor: Mutex::new(None),
             used: AtomicBool::new(false),
@@ -253,7 +271,7 @@ impl InodeTable {
         // Dropping an inode may drop its parents in turn; not under the lock.
         drop(replaced);
         inode.keep(fd);
-        inode
+        Ok(inode)
     }
 
     /// Counts one more lookup of an inode that the table holds for its own sake.

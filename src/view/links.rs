@@ -16,23 +16,31 @@ impl Core {
         let (tree, inode) = call.inside()?;
         let mut names = inode.names().ok_or(Errno::STALE)?;
         names.pop();
-        let depth = names.len() + 1;
         let start = Spot { root: std::sync::Arc::clone(&tree.root), names };
         let found = self.walk_with_room(call, &start, text)?;
-        let rewritten = |spot: &Spot| Some(relative(depth, Some(spot)));
+        let rewritten = |spot: &Spot| Some(relative(&start, Some(spot)));
         // What could not be walked to its end is handed out only where no `..` could climb out of the view later.
         let climbs = text.starts_with(b"/") || text.split(|byte| *byte == b'/').any(|part| part == b"..");
-        Ok(match found {
-            Found::Object { left: false, .. } | Found::Missing { left: false, .. } => Some(text.to_vec()),
+        let shown = match found {
+            Found::Object { left: false, .. } | Found::Missing { left: false, .. } if climbs_first(text) => {
+                Some(text.to_vec())
+            }
             Found::Object { spot, .. } | Found::Missing { spot, .. } => rewritten(&spot),
-            Found::Top => Some(relative(depth, None)),
+            Found::Top => Some(relative(&start, None)),
             Found::Outside { .. } | Found::Mount(_) | Found::Unsafe(NameError::Unsafe) => None,
             Found::Unsafe(NameError::TooLong) => return Err(Errno::NAMETOOLONG),
             // Following these fails by itself, in the kernel's own words.
             Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) if !climbs => Some(text.to_vec()),
             Found::Loop => return Err(self.refuse(&Ends::of(call), Op::Readlink, Reason::SymlinkLoop, Errno::LOOP)),
             Found::Refused(_, errno) => return Err(errno),
-        })
+        };
+        match shown {
+            // Where it can be followed from by the time the kernel does is judged last.
+            Some(text) if !inode.may_climb(leading_climbs(&text)) => {
+                Err(self.refuse(&Ends::of(call), Op::Readlink, Reason::SymlinkOutside, Errno::STALE))
+            }
+            shown => Ok(shown),
+        }
     }
 
     fn walk_with_room(&self, call: &Call, start: &Spot, text: &[u8]) -> Result<Found, Errno> {
@@ -52,12 +60,33 @@ impl Core {
     }
 }
 
-/// The way from a directory `depth` levels below the top of the view to a place in it.
-fn relative(depth: usize, to: Option<&Spot>) -> Vec<u8> {
-    let mut parts: Vec<&[u8]> = vec![b".."; depth];
-    if let Some(spot) = to {
-        parts.push(spot.root.entry.as_bytes());
-        parts.extend(spot.names.iter().map(Name::as_bytes));
+/// How many `..` a text begins with.
+fn leading_climbs(text: &[u8]) -> u32 {
+    let parts = text.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    u32::try_from(parts.take_while(|part| *part == b"..").count()).unwrap_or(u32::MAX)
+}
+
+/// Whether every `..` of a relative text stands before the first name. After a name it would climb from wherever that name
+/// leads when the kernel comes to it.
+fn climbs_first(text: &[u8]) -> bool {
+    let all = text.split(|byte| *byte == b'/').filter(|part| *part == b"..").count();
+    !text.starts_with(b"/") && usize::try_from(leading_climbs(text)).is_ok_and(|leading| leading == all)
+}
+
+/// The shortest way from a directory of the view to a place in it: `..` and then names.
+fn relative(from: &Spot, to: Option<&Spot>) -> Vec<u8> {
+    let same = to.filter(|to| to.root.instance == from.root.instance);
+    let shared = same.map(|to| from.names.iter().zip(&to.names).take_while(|(a, b)| a == b).count());
+    let climbs = match shared {
+        Some(shared) => from.names.len() - shared,
+        None => from.names.len() + 1,
+    };
+    let mut parts: Vec<&[u8]> = vec![b".."; climbs];
+    if let Some(to) = to {
+        if shared.is_none() {
+            parts.push(to.root.entry.as_bytes());
+        }
+        parts.extend(to.names.iter().skip(shared.unwrap_or(0)).map(Name::as_bytes));
     }
-    parts.join(&b'/')
+    if parts.is_empty() { b".".to_vec() } else { parts.join(&b'/') }
 }

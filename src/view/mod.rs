@@ -3,6 +3,7 @@
 mod attrs;
 mod check;
 mod core;
+mod depth;
 mod descriptors;
 mod dirs;
 mod files;

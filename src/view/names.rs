@@ -52,7 +52,7 @@ impl Core {
                 Errno::XDEV => self.refuse(&Ends::named(call, name), Op::Lookup, Reason::OwnMount, Errno::ACCESS),
                 other => other,
             })?;
-        let inode = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(parent, name));
+        let inode = tree.found(fd, &stat, child_of(parent, name))?;
         self.keep_budget();
         Ok((inode, stat))
     }
@@ -158,7 +158,7 @@ impl Core {
         let file = self.done(&Ends::named(&call, &name), Op::Create, opened)?;
         let stat = sys::stat(&file)?;
         let fd = self.with_room(|| sys::path_of(&file))?;
-        let found = tree.inodes.found(tree.node(stat.id), fd, &stat, child_of(inode, &name));
+        let found = tree.found(fd, &stat, child_of(inode, &name))?;
         self.keep_budget();
         let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let handle = tree.handles.insert(Handle::File { node: found.node, file: Arc::new(file), writable });
@@ -255,10 +255,17 @@ impl Core {
             return Err(self.refuse(&ends, Op::Rename, Reason::SpecialFile, Errno::PERM));
         }
         let ((source_tree, source_dir), (target_tree, target_dir)) = (source.inside()?, target.inside()?);
+        let exchanged = flags.contains(RenameFlags::EXCHANGE);
         let renamed = self.with_room(|| {
             let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
             let moved = hold(source_tree, &source_fd, &from);
             let replaced = hold(target_tree, &target_fd, &to);
+            let may = |inode: &Option<Arc<Inode>>, directory: &Inode| {
+                inode.as_ref().is_none_or(|inode| inode.may_come_to(directory.least_depth().saturating_add(1)))
+            };
+            if !may(&moved, target_dir) || (exchanged && !may(&replaced, source_dir)) {
+                return Err(self.refuse(&ends, Op::Rename, Reason::SymlinkOutside, Errno::XDEV));
+            }
             let _acting = sys::act_as(&caller, None)?;
             sys::rename_child((&*source_fd, &from), (&*target_fd, &to), flags)?;
             Ok((moved, replaced))
@@ -268,7 +275,6 @@ impl Core {
         // Renaming one hard link over another of the same file does nothing (rename(2)).
         if !same {
             if let Some(inode) = replaced {
-                let exchanged = flags.contains(RenameFlags::EXCHANGE);
                 inode.moved_to(if exchanged { child_of(source_dir, &from) } else { Found::Gone });
             }
             if let Some(inode) = moved {

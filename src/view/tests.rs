@@ -219,3 +219,81 @@ fn a_directory_moved_out_of_its_root_is_left_alone() {
     assert_eq!(lab.core.setattr(ME, file, changes).unwrap_err(), Errno::STALE);
     assert!(lab.base.join("out/moved/e/secret").exists() && !lab.base.join("out/moved/e/new").exists());
 }
+
+/// A link eight levels down that climbs to the root, and the directory that holds it.
+fn climbing(lab: &Lab) -> (NodeId, NodeId) {
+    std::fs::create_dir_all(lab.base.join("a/1/2/3/4/5/6/7")).unwrap();
+    std::os::unix::fs::symlink("../../../../../../../f", lab.base.join("a/1/2/3/4/5/6/7/k")).unwrap();
+    let link = lab.find("a/1/2/3/4/5/6/7/k").unwrap().attr.node;
+    (lab.find("a/1/2/3/4/5/6/7").unwrap().attr.node, link)
+}
+
+#[test]
+fn a_directory_stays_as_deep_as_a_text_that_was_read_in_it_climbs() {
+    let mut lab = lab(4096);
+    lab.publish(&["a"]);
+    let (dir, link) = climbing(&lab);
+    let (root, six) = (lab.find("a").unwrap().attr.node, lab.find("a/1/2/3/4/5/6").unwrap().attr.node);
+    let five = lab.find("a/1/2/3/4/5").unwrap().attr.node;
+    let flags = rustix::fs::RenameFlags::empty();
+    // Before the text is read nothing stands in the way, nor do moves sideways or deeper afterwards.
+    lab.core.rename(ME, (six, b"7"), (six, b"x"), flags).unwrap();
+    lab.core.rename(ME, (six, b"x"), (six, b"7"), flags).unwrap();
+    assert_eq!(lab.core.readlink(ME, link).unwrap().value, b"../../../../../../../f");
+    lab.core.rename(ME, (six, b"7"), (six, b"y"), flags).unwrap();
+    lab.core.rename(ME, (six, b"y"), (six, b"7"), flags).unwrap();
+    assert_eq!(lab.core.rename(ME, (six, b"7"), (root, b"7"), flags).unwrap_err(), Errno::XDEV);
+    assert_eq!(lab.core.rename(ME, (five, b"6"), (root, b"6"), flags).unwrap_err(), Errno::XDEV);
+    // Moved on the backing, it is another inode where it is now, and the old one never comes there.
+    std::fs::rename(lab.base.join("a/1/2/3/4/5/6/7"), lab.base.join("a/7")).unwrap();
+    let moved = lab.find("a/7").unwrap().attr.node;
+    assert_ne!(moved, dir);
+    // There the text leads out.
+    let there = lab.core.lookup(ME, moved, b"k").unwrap().value.attr.node;
+    assert_eq!(lab.core.readlink(ME, there).unwrap_err(), Errno::ACCESS);
+}
+
+#[test]
+fn a_text_is_refused_where_its_directory_was_too_shallow_before() {
+    let mut lab = lab(4096);
+    lab.publish(&["a"]);
+    std::fs::create_dir_all(lab.base.join("a/1/2/3/4/5/6")).unwrap();
+    std::fs::create_dir(lab.base.join("a/7")).unwrap();
+    let shallow = lab.find("a/7").unwrap().attr.node;
+    let (root, six) = (lab.find("a").unwrap().attr.node, lab.find("a/1/2/3/4/5/6").unwrap().attr.node);
+    lab.core.rename(ME, (root, b"7"), (six, b"7"), rustix::fs::RenameFlags::empty()).unwrap();
+    let (dir, link) = climbing(&lab);
+    assert_eq!(dir, shallow, "a move alone changes no number");
+    assert_eq!(lab.core.readlink(ME, link).unwrap_err(), Errno::STALE);
+    // The kernel then looks everything up again.
+    let (dir, link) = climbing_again(&lab);
+    assert_ne!(dir, shallow);
+    assert_eq!(lab.core.readlink(ME, link).unwrap().value, b"../../../../../../../f");
+}
+
+fn climbing_again(lab: &Lab) -> (NodeId, NodeId) {
+    let dir = lab.find("a/1/2/3/4/5/6/7").unwrap().attr.node;
+    (dir, lab.find("a/1/2/3/4/5/6/7/k").unwrap().attr.node)
+}
+
+#[test]
+fn no_text_climbs_after_a_name() {
+    let mut lab = lab(4096);
+    lab.publish(&["a"]);
+    std::fs::create_dir_all(lab.base.join("a/d/e")).unwrap();
+    for (text, shown) in [
+        ("../f", "../f"),
+        ("./../d/e", "./../d/e"),
+        ("e/../../f", "../f"),
+        ("../d/e/../e", "e"),
+        ("e/..", "."),
+        ("e/../new", "new"),
+    ] {
+        let link = lab.base.join("a/d/l");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(text, &link).unwrap();
+        let node = lab.find("a/d/l").unwrap().attr.node;
+        let read = lab.core.readlink(ME, node).unwrap().value;
+        assert_eq!(String::from_utf8(read).unwrap(), shown, "{text}");
+    }
+}

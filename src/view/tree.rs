@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -25,8 +26,34 @@ pub(crate) struct Tree {
     /// The root's own inode and attributes as they were when the tree was made, held so that the top directory can be
     /// listed without touching the backing. None when the object was gone by then.
     pub(crate) face: Option<(Arc<Inode>, Stat)>,
-    /// Numbers for objects whose own inode number does not fit a nodeid; kept for the tree's life, so that `st_ino` stays.
-    stand_ins: Mutex<HashMap<(u64, u64), u64>>,
+    /// Kept for the tree's life, so that `st_ino` stays.
+    stand_ins: Mutex<StandIns>,
+    /// An object whose own number would do has a stand-in.
+    renumbered: AtomicBool,
+}
+
+/// Numbers for objects, by device and inode, whose own inode number does not fit a nodeid or is taken by their past.
+#[derive(Debug, Default)]
+struct StandIns {
+    numbers: HashMap<(u64, u64), u64>,
+    given: u64,
+}
+
+impl StandIns {
+    fn known(&self, key: (u64, u64)) -> Option<u64> {
+        self.numbers.get(&key).copied()
+    }
+
+    fn of(&mut self, key: (u64, u64)) -> u64 {
+        self.known(key).unwrap_or_else(|| self.renew(key))
+    }
+
+    fn renew(&mut self, key: (u64, u64)) -> u64 {
+        let number = NodeId::STAND_INS + self.given;
+        self.given += 1;
+        self.numbers.insert(key, number);
+        number
+    }
 }
 
 impl Tree {
@@ -39,6 +66,7 @@ impl Tree {
             gate: Gate::default(),
             face: None,
             stand_ins: Mutex::default(),
+            renumbered: AtomicBool::new(false),
         };
         tree.face = tree.enter_root().ok();
         tree
@@ -46,14 +74,28 @@ impl Tree {
 
     /// The nodeid of an object of this tree, known to the kernel or not.
     pub(crate) fn node(&self, id: ObjectId) -> NodeId {
-        let low = if id.dev == self.root.id.dev && id.ino < NodeId::STAND_INS {
-            id.ino
+        let key = (id.dev, id.ino);
+        let fits = id.dev == self.root.id.dev && id.ino < NodeId::STAND_INS;
+        let low = if !fits {
+            self.stand_ins.lock().of(key)
+        } else if self.renumbered.load(Ordering::SeqCst) {
+            self.stand_ins.lock().known(key).unwrap_or(id.ino)
         } else {
-            let mut stand_ins = self.stand_ins.lock();
-            let next = NodeId::STAND_INS + stand_ins.len() as u64;
-            *stand_ins.entry((id.dev, id.ino)).or_insert(next)
+            id.ino
         };
         NodeId::new(self.root.instance, low)
+    }
+
+    /// Counts one lookup of the object behind `fd`, which was found at `place`, and returns its inode.
+    pub(crate) fn found(&self, fd: OwnedFd, stat: &Stat, place: Place) -> Result<Arc<Inode>, Errno> {
+        let fd = match self.inodes.found(self.node(stat.id), fd, stat, place.clone()) {
+            Ok(inode) => return Ok(inode),
+            Err(fd) => fd,
+        };
+        // A directory that must stay where it is for the kernel: it gets another number where it is now.
+        self.renumbered.store(true, Ordering::SeqCst);
+        self.stand_ins.lock().renew((stat.id.dev, stat.id.ino));
+        self.inodes.found(self.node(stat.id), fd, stat, place).map_err(|_| Errno::STALE)
     }
 
     fn anchor(&self) -> Anchor<'_> {
@@ -119,7 +161,7 @@ impl Tree {
         if is_file != (stat.kind == Kind::File) {
             return Err(Errno::NOENT);
         }
-        Ok((self.inodes.found(self.node(stat.id), fd, &stat, Place::Root), stat))
+        Ok((self.found(fd, &stat, Place::Root)?, stat))
     }
 }
 
