@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rootsfs::authorize::Op;
 use serde_json::Value;
 
 use crate::cli::{CheckArgs, LogArgs, RootsArgs, RootsVerb};
@@ -89,11 +88,14 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
 
 /// `rootsfs check`: exit 0 for allow, 10 for deny.
 pub(crate) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    if matches!(args.op, Op::Rename | Op::Link) != args.to.is_some() {
-        let message = match args.to {
-            Some(_) => format!("--to is the other end of a rename or link; {} has none", args.op),
-            None => format!("{} needs its other end: --to PATH", args.op),
-        };
+    let message = match args.to {
+        Some(_) if !args.op.takes_other_end() => {
+            format!("--to is the other end of a rename or link, or the text of a symlink; {} has none", args.op)
+        }
+        None if args.op.needs_other_end() => format!("{} needs its other end: --to PATH", args.op),
+        _ => String::new(),
+    };
+    if !message.is_empty() {
         return Err(Failure { code: 2, message }.into());
     }
     let request = Request::Check { path: args.path, op: args.op, to: args.to, generation: args.generation };

@@ -275,7 +275,7 @@ pub(crate) struct CheckArgs {
     /// or setxattr
     #[arg(long, value_name = "OP", default_value = "read")]
     pub(crate) op: Op,
-    /// The other end of a rename or link
+    /// The other end of a rename or link, or the text of a symlink
     #[arg(long, value_name = "PATH")]
     pub(crate) to: Option<String>,
     /// Deny if this is not the generation in force

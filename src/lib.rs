@@ -41,6 +41,12 @@
 //! sent one, else in the inode. By default `OPEN` and `OPENDIR` are messages, because they are the moment at which cached
 //! pages are compared with the backing file.
 //!
+//! ## How links are followed
+//!
+//! The kernel walks a link's text by itself, in the caller's namespace. [`view`] therefore hands out a text only if its
+//! target, found hop by hop with descriptors, lies in an active root, and only in a form and at a depth from which no move
+//! can make it climb out of the mount; the rules stand at the head of `view/depth.rs`.
+//!
 //! ## Lock order
 //!
 //! A thread that holds a lock may take only locks further down. None of them is held across a backing system call that
@@ -49,10 +55,11 @@
 //! 1. `publisher::Publisher` is an actor: one thread owns the lists; it has no lock.
 //! 2. `view::Current` (arc-swap): no lock; readers take a reference.
 //! 3. `view::inodes` shard lock (find, insert, forget).
-//! 4. `view::inodes::Inode` place and descriptor locks.
+//! 4. `view::inodes::Inode`: one of its place, descriptor, version or holders locks at a time; never two inodes' at once.
 //! 5. `view::handles` table lock; then one directory handle's stream lock (held across `getdents`, which is that
 //!    stream's own and blocks nobody else).
-//! 6. `record` ring lock.
+//! 6. Leaves, held for a few instructions: `view::tree` stand-ins, `view::descriptors` queue, `view::core` labels, state,
+//!    listings and retired roots, `record` ring and output.
 #![deny(unsafe_code)]
 
 pub mod authorize;

@@ -45,7 +45,62 @@ fn refused_reason<'a>(status: &'a Value, uri: &str) -> &'a str {
     root["reason"].as_str().unwrap_or_default()
 }
 
+/// What `check` foretells and what then happens, by the error's name.
+#[track_caller]
+fn foretold(view: &View, path: &str, op: &str, to: Option<&str>) {
+    let mut args = vec!["check", view.m(), path, "--op", op, "--json"];
+    args.extend(to.iter().flat_map(|to| ["--to", *to]));
+    let said = view.rootsfs(&args).json()["result"].as_str().unwrap().to_owned();
+    let (asked, target) = (path.to_owned(), to.map(str::to_owned));
+    let (op_name, what) = (op.to_owned(), format!("{op} {path}"));
+    let happened = view.within(&what, move |s| {
+        let (path, to) = (s.view(&asked), target.as_deref());
+        errno_of(match op_name.as_str() {
+            "read" => fs::read(path).map(drop),
+            "write" => fs::OpenOptions::new().write(true).open(path).map(drop),
+            "create" => fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).map(drop),
+            "mkdir" => fs::create_dir(path),
+            "unlink" => fs::remove_file(path),
+            "rmdir" => fs::remove_dir(path),
+            "readlink" => fs::read_link(path).map(drop),
+            "rename" => fs::rename(path, s.view(to.unwrap())),
+            "symlink" => symlink(to.unwrap(), path),
+            other => panic!("no such operation in this test: {other}"),
+        })
+    });
+    assert_eq!(said, happened, "{what} {to:?}");
+}
+
 as_root_and_user! {
+    fn check_foretells_what_the_view_does() {
+        let view = mounted();
+        for (path, op, to) in [
+            ("app/f", "read", None),
+            ("app/f/", "read", None),
+            ("app/in", "read", None),
+            ("app/out", "read", None),
+            ("app/out", "readlink", None),
+            ("app/in", "readlink", None),
+            ("app/none", "read", None),
+            ("none/f", "read", None),
+            ("app/sub", "write", None),
+            ("app/sub", "mkdir", None),
+            ("app/none/new", "create", None),
+            ("app/outdir/new", "create", None),
+            ("new", "mkdir", None),
+            ("app", "rmdir", None),
+            ("app", "rename", Some("zz")),
+            ("app/f", "rename", Some("new")),
+            ("app/sub/l", "symlink", Some("/etc/passwd")),
+            ("app/sub/l", "symlink", Some("../f")),
+            ("app/sub", "unlink", None),
+            ("app/f", "rmdir", None),
+            ("app/f", "rename", Some("app/sub/f")),
+        ] {
+            foretold(&view, path, op, to);
+        }
+    }
+
     fn accepted() {
         let view = mounted();
         let uri = |path: &str| format!("file://{}", view.site.native(path).display());

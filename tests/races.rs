@@ -111,7 +111,7 @@ as_root_and_user! {
                     let _ = fs::remove_file(&planted);
                 },
                 |seen| {
-                    if fs::OpenOptions::new().write(true).create(true).mode(0o644).open(site.view("a/f")).is_ok() {
+                    if fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(site.view("a/f")).is_ok() {
                         seen.note(b"inside");
                     }
                 },

@@ -67,14 +67,16 @@ fn explain(host: &impl Host, arguments: Value) -> Result<Value, String> {
     let known = || Op::ALL.map(Op::as_str).join(", ");
     let Explain { path, operation, to } = serde_json::from_value(arguments).map_err(|error| {
         format!(
-            "{error}; explain_access takes `path`, `operation` and, for rename and link, `to`; known operations: {}",
+            "{error}; explain_access takes `path`, `operation` and, for rename, link and symlink, `to`; known operations: {}",
             known()
         )
     })?;
     let op: Op = operation.parse()?;
-    if matches!(op, Op::Rename | Op::Link) != to.is_some() {
-        let need = if to.is_some() { "takes no `to`" } else { "needs `to`, the other end" };
-        return Err(format!("{op} {need}; known operations: {}", known()));
+    if to.is_some() && !op.takes_other_end() {
+        return Err(format!("{op} takes no `to`; known operations: {}", known()));
+    }
+    if to.is_none() && op.needs_other_end() {
+        return Err(format!("{op} needs `to`, the other end; known operations: {}", known()));
     }
     serde_json::to_value(host.check(Question { path, op, to, generation: None })).map_err(|error| error.to_string())
 }

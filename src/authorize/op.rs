@@ -89,6 +89,18 @@ impl Op {
         !matches!(self, Self::Lookup | Self::Stat | Self::Readlink | Self::Read | Self::List)
     }
 
+    /// Whether the operation has a second path: the new name of a rename or link.
+    #[must_use]
+    pub const fn needs_other_end(self) -> bool {
+        matches!(self, Self::Rename | Self::Link)
+    }
+
+    /// Whether a second path may be given: also the text of a symbolic link, without which only its place is judged.
+    #[must_use]
+    pub const fn takes_other_end(self) -> bool {
+        self.needs_other_end() || matches!(self, Self::Symlink)
+    }
+
     /// Whether the operation takes the last component of the path away.
     #[must_use]
     pub const fn takes_name(self) -> bool {

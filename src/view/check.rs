@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -105,7 +105,7 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
     let follows =
         !matches!(query.op, Op::Readlink | Op::Lookup | Op::Unlink | Op::Rmdir | Op::Rename | Op::Link | Op::Symlink);
     let last = if follows { Last::Follow } else { Last::Keep };
-    let from = locate(core, current, &query.path, last)?;
+    let from = locate(core, current, query.op, &query.path, last)?;
     if let End::At { spot, .. } = &from {
         describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
     }
@@ -116,7 +116,7 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
             outward = leads_out(core, current, spot, text.as_bytes());
             None
         }
-        (_, Some(to), _) => Some(locate(core, current, to, Last::Keep)?),
+        (_, Some(to), _) => Some(locate(core, current, query.op, to, Last::Keep)?),
         (_, None, _) => None,
     };
     if let (Op::Readlink, End::At { spot, kind: Some(Kind::Symlink), .. }) = (query.op, &from) {
@@ -166,7 +166,7 @@ fn leads_out(core: &Core, current: &Current, spot: &Spot, text: &[u8]) -> bool {
 }
 
 /// Finds one end, in whichever form it was given.
-fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End, Refused> {
+fn locate(core: &Core, current: &Current, op: Op, text: &str, last: Last) -> Result<End, Refused> {
     use std::os::unix::ffi::OsStrExt;
     let path = if text.contains("://") || text.starts_with("file:") {
         let path = uri::parse(text, uri::BarePaths::Refuse);
@@ -186,12 +186,16 @@ fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End,
             detail: format!("{} is a symbolic link that leads out of the active roots", shown(&spot)),
             spot: Some(spot),
         }),
+        // A name that is no root's, at the top: making it would be a change there.
+        Found::Outside { through: None } if op.changes() && below_top(core, &path).is_some_and(is_one_name) => {
+            Ok(End::Top)
+        }
         Found::Outside { through: None } => Err(match revoked(core, &path) {
             Some(root) => {
                 let detail = format!("its root {} has left the list", root.canonical.display());
                 refused(Reason::RootRevoked, Errno::NOENT, detail)
             }
-            None => refused(Reason::OutsideRoot, Errno::ACCESS, "it lies outside every active root".into()),
+            None => refused(Reason::OutsideRoot, Errno::NOENT, "it lies outside every active root".into()),
         }),
         Found::Mount(spot) => Err(Refused {
             reason: Reason::OwnMount,
@@ -210,10 +214,19 @@ fn locate(core: &Core, current: &Current, text: &str, last: Last) -> Result<End,
     }
 }
 
+/// A path in the view, from its top; None for one of the host.
+fn below_top<'a>(core: &Core, path: &'a Path) -> Option<&'a Path> {
+    path.strip_prefix(&core.mountpoint).ok().or_else(|| path.is_relative().then_some(path))
+}
+
+fn is_one_name(path: &Path) -> bool {
+    let mut components = path.components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+}
+
 /// The revoked root that a path would lie in. Names are compared, not objects: nothing is opened outside the roots.
 fn revoked(core: &Core, path: &Path) -> Option<Arc<Root>> {
-    let below = path.strip_prefix(&core.mountpoint).ok().or_else(|| path.is_relative().then_some(path));
-    let entry = below.and_then(|below| below.components().next());
+    let entry = below_top(core, path).and_then(|below| below.components().next());
     core.retired(|root| {
         entry.is_some_and(|entry| entry.as_os_str() == root.entry.as_os_str())
             || path.starts_with(&root.canonical)

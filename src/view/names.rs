@@ -64,7 +64,8 @@ impl Core {
         name: &[u8],
         make: Make,
     ) -> Result<Answer<Entry>, Errno> {
-        self.make(caller, Op::Mkdir, parent, name, |dir, name| {
+        let ask = |call: &Call, ends: &Ends<'_>| self.authorize(ends, &Ask::new(Op::Mkdir, call.place()));
+        self.make(caller, Op::Mkdir, (parent, name), ask, |dir, name| {
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             sys::make_dir(dir, name, make.mode)
         })
@@ -77,11 +78,10 @@ impl Core {
         name: &[u8],
         make: Make,
     ) -> Result<Answer<Entry>, Errno> {
-        let call = self.admit(caller, Op::Mknod, parent)?;
-        let name = self.name(&call, Op::Mknod, name)?;
         let device = Kind::from_mode(make.mode).is_device();
-        self.authorize(&Ends::named(&call, &name), &Ask { device, ..Ask::new(Op::Mknod, call.place()) })?;
-        self.make_in(call, Op::Mknod, &name, |dir, name| {
+        let ask =
+            |call: &Call, ends: &Ends<'_>| self.authorize(ends, &Ask { device, ..Ask::new(Op::Mknod, call.place()) });
+        self.make(caller, Op::Mknod, (parent, name), ask, |dir, name| {
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             sys::make_node(dir, name, make.mode)
         })
@@ -94,42 +94,33 @@ impl Core {
         name: &[u8],
         target: &[u8],
     ) -> Result<Answer<Entry>, Errno> {
-        let call = self.admit(caller, Op::Symlink, parent)?;
-        let name = self.name(&call, Op::Symlink, name)?;
-        let outward = !call.is_top() && self.points_outside(&call, target)?;
-        self.authorize(&Ends::named(&call, &name), &Ask { outward, ..Ask::new(Op::Symlink, call.place()) })?;
-        let target = CString::new(target).map_err(|_| Errno::INVAL)?;
-        self.make_in(call, Op::Symlink, &name, |dir, name| {
+        let text = CString::new(target).map_err(|_| Errno::INVAL)?;
+        let ask = |call: &Call, ends: &Ends<'_>| {
+            let outward = !call.is_top() && self.points_outside(call, target)?;
+            self.authorize(ends, &Ask { outward, ..Ask::new(Op::Symlink, call.place()) })
+        };
+        self.make(caller, Op::Symlink, (parent, name), ask, |dir, name| {
             let _acting = sys::act_as(&caller, None)?;
-            sys::make_symlink(&target, dir, name)
+            sys::make_symlink(&text, dir, name)
         })
     }
 
+    /// Makes a name that can have no content yet, and looks it up for the kernel.
     fn make(
         &self,
         caller: Caller,
         op: Op,
-        parent: NodeId,
-        name: &[u8],
+        (parent, name): (NodeId, &[u8]),
+        ask: impl FnOnce(&Call, &Ends<'_>) -> Result<(), Errno>,
         act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
     ) -> Result<Answer<Entry>, Errno> {
         let call = self.admit(caller, op, parent)?;
         let name = self.name(&call, op, name)?;
-        self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
-        self.make_in(call, op, &name, act)
-    }
-
-    fn make_in(
-        &self,
-        call: Call,
-        op: Op,
-        name: &Name,
-        act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
-    ) -> Result<Answer<Entry>, Errno> {
-        let ends = Ends::named(&call, name);
-        let made = self.with_room(|| act(&*call.descriptor_in_place()?, name));
+        let ends = Ends::named(&call, &name);
+        ask(&call, &ends)?;
+        let made = self.with_room(|| act(&*call.descriptor_in_place()?, &name));
         self.done(&ends, op, made)?;
-        let (inode, stat) = self.find(&call, name)?;
+        let (inode, stat) = self.find(&call, &name)?;
         call.answer(Entry::of(&inode, stat))
     }
 
