@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use rootsfs::authorize::{Op, Policy};
 use rootsfs::publisher::{Publisher, PublisherOptions, Stage};
 use rootsfs::record::{Record, RecordOptions};
-use rootsfs::roots::{ListState, RefusedRoot, Root, RootKind};
+use rootsfs::roots::{Judge, ListState, RefusedRoot, Root, RootInput, RootKind};
 use rootsfs::view::{CheckQuery, Explanation, TreeFigures, View, ViewOptions};
 
 use crate::control;
@@ -122,6 +122,8 @@ impl Service {
         );
         let view = Arc::new(view.map_err(|error| StartError::Mount(error.to_string()))?);
         let expects_client = options.publisher.expects_client;
+        let judge = Judge::new(options.publisher.judge.clone());
+        let command_line = options.publisher.command_line.clone();
         let stage: Arc<dyn Stage> = Arc::clone(&view) as _;
         let publisher = Arc::new(Publisher::start(stage, Arc::clone(&record), options.publisher));
         let listener = claim.take_listener();
@@ -135,7 +137,7 @@ impl Service {
             session: RwLock::default(),
             holdings: Mutex::new(Some(Holdings { claim, mountpoint })),
         });
-        let live = service.go_live(listener, options.require_root && !expects_client);
+        let live = service.go_live(listener, options.require_root && !expects_client, &judge, &command_line);
         if live.is_err() {
             service.shutdown();
         }
@@ -147,8 +149,13 @@ impl Service {
         self: &Arc<Self>,
         listener: Option<std::os::unix::net::UnixListener>,
         require_root: bool,
+        judge: &Judge,
+        command_line: &[RootInput],
     ) -> Result<(), StartError> {
         let snapshot = self.publisher.status().snapshot;
+        for key in judge.unmatched_read_only(command_line, &snapshot) {
+            tracing::warn!("--read-only-root {key}: no root of the list is called that, so it protects nothing");
+        }
         for refused in &snapshot.refused {
             tracing::warn!("root left out: {}: {} ({})", refused.uri, refused.detail, refused.reason);
         }

@@ -110,15 +110,19 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
         describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
     }
     let mut outward = false;
-    let to = match (query.op, &query.to, &from) {
-        // The other end of a symlink is its text, and means something from the directory that would hold it.
-        (Op::Symlink, Some(text), End::At { spot, .. }) => {
-            outward = leads_out(core, current, spot, text.as_bytes());
-            None
-        }
-        (_, Some(to), _) => Some(locate(core, current, query.op, to, Last::Keep)?),
-        (_, None, _) => None,
-    };
+    let to =
+        match (query.op, &query.to, &from) {
+            // The other end of a symlink is its text, and means something from the directory that would hold it.
+            (Op::Symlink, Some(text), End::At { spot, .. }) => {
+                outward = leads_out(core, current, spot, text.as_bytes());
+                None
+            }
+            (_, Some(to), _) => Some(locate(core, current, query.op, to, Last::Keep).map_err(|refused| Refused {
+                detail: format!("of the other end, {to}: {}", refused.detail),
+                ..refused
+            })?),
+            (_, None, _) => None,
+        };
     if let (Op::Readlink, End::At { spot, kind: Some(Kind::Symlink), .. }) = (query.op, &from) {
         outward = leads_out(core, current, spot, spot.names.last().map_or(&[][..], Name::as_bytes));
     }

@@ -11,7 +11,7 @@
 //! | event | rule |
 //! | --- | --- |
 //! | a text with *k* `..` is read in directory *D* | raise `needed` of each ancestor *j* levels above *D* to *k* − *j*; then refuse unless every `shallowest` + *j* is at least *k* |
-//! | a directory is moved through the view to depth *e* | refuse (EXDEV, so that `mv` copies) if `needed` > *e*; lower `shallowest`; look at `needed` again |
+//! | a directory is moved through the view to depth *e* | refuse (EBUSY) if `needed` > *e*; lower `shallowest`; look at `needed` again |
 //! | a lookup finds a known directory at depth *e*, moved on the backing | if `needed` > *e*, it becomes another inode for the kernel, which then moves nothing; else as above |
 //! | a text was refused only because a directory was in a shallower place before | the refusal is ESTALE, upon which the kernel looks everything up again; the directory and the link then become other inodes, without that past |
 //!

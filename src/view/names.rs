@@ -255,7 +255,8 @@ impl Core {
                 inode.as_ref().is_none_or(|inode| inode.may_come_to(directory.least_depth().saturating_add(1)))
             };
             if !may(&moved, target_dir) || (exchanged && !may(&replaced, source_dir)) {
-                return Err(self.refuse(&ends, Op::Rename, Reason::SymlinkOutside, Errno::XDEV));
+                // Not EXDEV: the copy that mv would make has the same link in the same place, and fails half-way.
+                return Err(self.refuse(&ends, Op::Rename, Reason::SymlinkOutside, Errno::BUSY));
             }
             let _acting = sys::act_as(&caller, None)?;
             sys::rename_child((&*source_fd, &from), (&*target_fd, &to), flags)?;

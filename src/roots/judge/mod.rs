@@ -150,9 +150,12 @@ impl Judge {
         let mut roots: Vec<Arc<Root>> = admitted.into_iter().filter_map(Result::ok).collect();
         roots.sort_by(|a, b| a.entry.cmp(&b.entry));
         refused.sort_by_key(|(index, _)| *index);
+        // The same element twice is left out once.
+        let mut told = HashSet::new();
         let refused = refused
             .into_iter()
             .filter_map(|(index, why)| inputs.get(index).map(|input| left_out(input, why)))
+            .filter(|root| told.insert(root.uri.clone()))
             .collect();
         let generation = previous.map_or(0, |snapshot| snapshot.generation) + 1;
         Judgement { snapshot: Snapshot { generation, authority, roots, refused }, chosen }
@@ -170,6 +173,16 @@ impl Judge {
                     !matches!(self.open(&spelling.given, Look::Again), Err(Errno::NOENT | Errno::NOTDIR))
                 })
             })
+    }
+
+    /// The `--read-only-root`s that name nothing in a list: what they were meant for can be written.
+    #[must_use]
+    pub fn unmatched_read_only(&self, inputs: &[RootInput], snapshot: &Snapshot) -> Vec<&str> {
+        let matches = |key: &str| {
+            let active = |root: &Arc<Root>| root.entry.as_bytes() == key.as_bytes() || self.leads_to(key, root);
+            snapshot.roots.iter().any(active) || inputs.iter().any(|input| self.spells(key, input))
+        };
+        self.options.read_only_roots.iter().map(String::as_str).filter(|key| !matches(key)).collect()
     }
 
     /// Whether `key`, a path or a URI, is a spelling of `input`. Nothing is opened.
