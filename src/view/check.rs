@@ -4,11 +4,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::core::{Core, Current, errno_name};
+use super::core::{Core, Current, Retired, errno_name};
 use crate::authorize::{Ask, Op, Place, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome};
 use crate::resolve::{Found, Last, Name, Spot, Start, walk};
-use crate::roots::{ListState, Root, uri};
+use crate::roots::{ListState, uri};
 use crate::sys::Kind;
 
 /// A question of `rootsfs check` or `explain_access`.
@@ -229,7 +229,7 @@ fn is_one_name(path: &Path) -> bool {
 }
 
 /// The revoked root that a path would lie in. Names are compared, not objects: nothing is opened outside the roots.
-fn revoked(core: &Core, path: &Path) -> Option<Arc<Root>> {
+fn revoked(core: &Core, path: &Path) -> Option<Arc<Retired>> {
     let entry = below_top(core, path).and_then(|below| below.components().next());
     core.retired(|root| {
         entry.is_some_and(|entry| entry.as_os_str() == root.entry.as_os_str())

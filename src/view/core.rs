@@ -17,7 +17,7 @@ use super::tree::{Pass, Tree};
 use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome, Record};
 use crate::resolve::{Ground, Name, NameError};
-use crate::roots::{Instance, ListState, Root, Snapshot};
+use crate::roots::{Instance, ListState, Snapshot};
 use crate::sys::{Caller, Mounts, Stat};
 
 /// Revoked root instances that are still told apart from ones that never were.
@@ -39,6 +39,15 @@ pub(crate) trait KernelCaches: Send + Sync + std::fmt::Debug {
     fn drop_inode(&self, node: NodeId);
     /// Forgets an inode's attributes alone. It waits for nothing, so this one may come from a handler.
     fn drop_attributes(&self, node: NodeId);
+}
+
+/// What is remembered of a revoked root: nothing that holds on to its object.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    pub(crate) instance: Instance,
+    pub(crate) entry: Name,
+    pub(crate) given: PathBuf,
+    pub(crate) canonical: PathBuf,
 }
 
 /// What every request sees: one snapshot and its trees, swapped as one.
@@ -71,7 +80,7 @@ pub(crate) struct Core {
     pub(crate) caches: OnceLock<Box<dyn KernelCaches>>,
     record: Arc<Record>,
     /// Revoked roots, oldest first.
-    retired: Mutex<VecDeque<Arc<Root>>>,
+    retired: Mutex<VecDeque<Arc<Retired>>>,
 }
 
 /// A request that was let in: the snapshot it lives under and, below the top directory, its inode and the proof that
@@ -306,11 +315,17 @@ impl Core {
         if retired.len() == RETIRED {
             retired.pop_front();
         }
-        retired.push_back(Arc::clone(&tree.root));
+        let root = &tree.root;
+        retired.push_back(Arc::new(Retired {
+            instance: root.instance,
+            entry: root.entry.clone(),
+            given: root.given.clone(),
+            canonical: root.canonical.clone(),
+        }));
     }
 
     /// The last revoked root that fits.
-    pub(crate) fn retired(&self, fits: impl Fn(&Root) -> bool) -> Option<Arc<Root>> {
+    pub(crate) fn retired(&self, fits: impl Fn(&Retired) -> bool) -> Option<Arc<Retired>> {
         self.retired.lock().iter().rev().find(|root| fits(root)).cloned()
     }
 

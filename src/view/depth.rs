@@ -51,11 +51,12 @@ impl Depths {
     }
 }
 
-/// The depth of what stands at a place, by the least depth of its directory.
-pub(super) fn depth_at(place: &Place) -> u32 {
+/// The depth of what stands at a place, by the least depth of its directory. It matters for directories and links only.
+pub(super) fn depth_at(kind: Kind, place: &Place) -> u32 {
     match place {
         Place::Root => 1,
-        Place::Child(parent, _) => parent.depths.shallowest.load(Ordering::SeqCst).saturating_add(1),
+        Place::Child(..) if !matches!(kind, Kind::Directory | Kind::Symlink) => 0,
+        Place::Child(parent, _) => parent.least_depth().saturating_add(1),
         // Nothing is found below a removed name.
         Place::Gone => 0,
     }
@@ -69,6 +70,11 @@ impl Inode {
         }
         self.depths.shallowest.fetch_min(depth, Ordering::SeqCst);
         self.depths.needed.load(Ordering::SeqCst) <= depth
+    }
+
+    /// Keeps what the ancestors' moves meant for this inode, before it gets other ancestors.
+    pub(super) fn remember_depth(&self) {
+        self.depths.shallowest.fetch_min(self.least_depth(), Ordering::SeqCst);
     }
 
     /// The least depth at which the kernel can have this directory, its ancestors' moves included.

@@ -116,21 +116,24 @@ impl Core {
     ) -> Result<Answer<usize>, Errno> {
         let call = self.admit(caller, Op::Write, at.node)?;
         let file = self.serve(&call, at.handle, OFlags::RDWR)?;
-        if !mode.kill_privileges {
-            let written = sys::write_at(&file, data, at.offset, mode.append)?;
-            return call.answer(written);
-        }
-        let had_set_id_bits = sys::stat(&*file)?.perm & 0o6000 != 0;
-        let written = {
-            // Without the capability to keep them, the backing file system drops the bits itself.
-            let _acting = sys::act_as(&caller, None)?;
-            sys::write_at(&file, data, at.offset, mode.append)?
-        };
-        if had_set_id_bits && let Some(caches) = self.caches.get() {
-            // The kernel leaves the mode it has cached alone.
-            caches.drop_attributes(at.node);
-        }
+        let write = || sys::write_at(&file, data, at.offset, mode.append);
+        let written = if mode.kill_privileges { self.change_data(&call, &file, write) } else { write() }?;
         call.answer(written)
+    }
+
+    /// Changes a file's data with the caller's rights: without the capability to keep set-id bits and file capabilities, the
+    /// backing file system drops them itself, as it would for the caller.
+    fn change_data<T>(&self, call: &Call, file: &OwnedFd, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let had_set_id_bits = sys::stat(file)?.perm & 0o6000 != 0;
+        let result = {
+            let _acting = sys::act_as(&call.caller, None)?;
+            act()?
+        };
+        if had_set_id_bits && let (Some(caches), Ok((_, inode))) = (self.caches.get(), call.inside()) {
+            // The kernel leaves the mode it has cached alone.
+            caches.drop_attributes(inode.node);
+        }
+        Ok(result)
     }
 
     /// What `close(2)` reports. Closing what was revoked succeeds: there is nothing left to lose.
@@ -165,7 +168,7 @@ impl Core {
     pub(crate) fn fallocate(&self, caller: Caller, at: FileAt, len: u64, mode: u32) -> Result<Answer<()>, Errno> {
         let call = self.admit(caller, Op::Write, at.node)?;
         let file = self.serve(&call, at.handle, OFlags::RDWR)?;
-        sys::allocate(&file, mode, at.offset, len)?;
+        self.change_data(&call, &file, || sys::allocate(&file, mode, at.offset, len))?;
         call.answer(())
     }
 
@@ -189,7 +192,8 @@ impl Core {
         let input = self.serve(&source, from.handle, OFlags::RDONLY)?;
         let output = self.serve(&target, to.handle, OFlags::RDWR)?;
         let len = usize::try_from(len.min(MOST_COPIED)).unwrap_or(0);
-        let copied = sys::copy_range((&input, from.offset), (&output, to.offset), len)?;
+        let copy = || sys::copy_range((&input, from.offset), (&output, to.offset), len);
+        let copied = self.change_data(&target, &output, copy)?;
         target.answer_with(source, copied)
     }
 

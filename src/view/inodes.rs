@@ -108,14 +108,30 @@ impl Inode {
         (self.id.dev, self.id.ino, self.kind, self.btime) == (stat.id.dev, stat.id.ino, stat.kind, stat.btime)
     }
 
-    /// Counts a lookup that found the inode at `place`.
-    fn found_again(self: &Arc<Self>, fd: OwnedFd, place: Place, depth: u32) -> Arc<Self> {
+    /// Counts a lookup that found the inode at `place`; gives the descriptor back if it must not be the same inode there. A
+    /// link is judged by the directory that holds it, so in another directory it always is another.
+    fn found_again(self: &Arc<Self>, fd: OwnedFd, place: Place, depth: u32) -> Result<Arc<Self>, OwnedFd> {
+        let other = match self.kind {
+            Kind::Directory => self.is_outdated(depth) || !self.may_come_to(depth),
+            Kind::Symlink => self.is_outdated(depth) || !self.is_held_as(&place),
+            _ => false,
+        };
+        if other {
+            return Err(fd);
+        }
         self.lookups.fetch_add(1, Ordering::Relaxed);
-        self.may_come_to(depth);
         self.moved_to(place);
         self.used.store(true, Ordering::Relaxed);
         self.keep(fd);
-        Arc::clone(self)
+        Ok(Arc::clone(self))
+    }
+
+    fn is_held_as(&self, place: &Place) -> bool {
+        match (self.place(), place) {
+            (Place::Child(before, _), Place::Child(now, _)) => Arc::ptr_eq(&before, now),
+            // Its name was removed: nothing is judged from there any more.
+            _ => true,
+        }
     }
 
     /// Gives the descriptor up if it was not used since the last time and can be had again.
@@ -137,6 +153,12 @@ impl Inode {
 
     /// Notes a new place. A link that changes its directory may still be known to the kernel in the old one.
     pub(crate) fn moved_to(&self, place: Place) {
+        if let (Place::Child(before, _), Place::Child(now, _)) = (self.place(), &place)
+            && !Arc::ptr_eq(&before, now)
+        {
+            // Its ancestors may have moved since it was found: what they came to is this inode's past as well.
+            self.remember_depth();
+        }
         let old = std::mem::replace(&mut *self.place.lock(), place.clone());
         if self.kind == Kind::Symlink
             && let (Place::Child(before, _), Place::Child(now, _)) = (old, &place)
@@ -238,17 +260,14 @@ impl InodeTable {
     /// The descriptor comes back, and nothing is counted, when the kernel must not know this object as the same inode at this
     /// place (see [`super::depth`]).
     pub(crate) fn found(&self, node: NodeId, fd: OwnedFd, stat: &Stat, place: Place) -> Result<Arc<Inode>, OwnedFd> {
-        let depth = depth_at(&place);
+        let depth = depth_at(stat.kind, &place);
         if let Some(inode) = self.shard(node).read().get(&node).filter(|inode| inode.is(stat)) {
-            if inode.is_outdated(depth) || (inode.kind == Kind::Directory && !inode.may_come_to(depth)) {
-                return Err(fd);
-            }
-            return Ok(inode.found_again(fd, place, depth));
+            return inode.found_again(fd, place, depth);
         }
         let mut shard = self.shard(node).write();
         let (generation, lookups) = match shard.get(&node) {
             // Another thread was faster.
-            Some(inode) if inode.is(stat) => return Ok(inode.found_again(fd, place, depth)),
+            Some(inode) if inode.is(stat) => return inode.found_again(fd, place, depth),
             Some(old) => (old.generation + 1, old.lookups.load(Ordering::Relaxed)),
             None => (0, 0),
         };

@@ -19,8 +19,6 @@ impl Core {
         let start = Spot { root: std::sync::Arc::clone(&tree.root), names };
         let found = self.walk_with_room(call, &start, text)?;
         let rewritten = |spot: &Spot| Some(relative(&start, Some(spot)));
-        // What could not be walked to its end is handed out only where no `..` could climb out of the view later.
-        let climbs = text.starts_with(b"/") || text.split(|byte| *byte == b'/').any(|part| part == b"..");
         let shown = match found {
             Found::Object { left: false, .. } | Found::Missing { left: false, .. } if climbs_first(text) => {
                 Some(text.to_vec())
@@ -30,7 +28,7 @@ impl Core {
             Found::Outside { .. } | Found::Mount(_) | Found::Unsafe(NameError::Unsafe) => None,
             Found::Unsafe(NameError::TooLong) => return Err(Errno::NAMETOOLONG),
             // Following these fails by itself, in the kernel's own words.
-            Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) if !climbs => Some(text.to_vec()),
+            Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) if climbs_first(text) => Some(text.to_vec()),
             Found::Loop => return Err(self.refuse(&Ends::of(call), Op::Readlink, Reason::SymlinkLoop, Errno::LOOP)),
             Found::Refused(_, errno) => return Err(errno),
         };

@@ -297,3 +297,65 @@ fn no_text_climbs_after_a_name() {
         assert_eq!(String::from_utf8(read).unwrap(), shown, "{text}");
     }
 }
+
+#[test]
+fn every_change_of_data_drops_set_id_bits() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut lab = lab(4096);
+    lab.publish(&["a"]);
+    let (file, source) = (lab.base.join("a/suid"), lab.base.join("a/f"));
+    std::fs::write(&file, "program").unwrap();
+    std::fs::write(&source, "other").unwrap();
+    let (node, from) = (lab.find("a/suid").unwrap().attr.node, lab.find("a/f").unwrap().attr.node);
+    let nobody = Caller { uid: 65534, gid: 65534, pid: 0 };
+    let at = |node| FileAt { node, handle: 0, offset: 0 };
+    let kill = super::files::WriteMode { append: false, kill_privileges: true };
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("write", &|| drop(lab.core.write(nobody, at(node), b"x", kill).unwrap())),
+        ("fallocate", &|| drop(lab.core.fallocate(nobody, at(node), 10_000, 0).unwrap())),
+        ("copy_file_range", &|| drop(lab.core.copy_range(nobody, at(from), at(node), 5).unwrap())),
+    ];
+    for (name, change) in changes {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o6777)).unwrap();
+        change();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o777, "{name}");
+    }
+}
+
+#[test]
+fn a_hard_linked_link_is_judged_where_it_is_found() {
+    let mut lab = lab(4096);
+    lab.publish(&["a"]);
+    std::fs::create_dir_all(lab.base.join("a/p/q")).unwrap();
+    std::os::unix::fs::symlink(lab.base.join("a/f"), lab.base.join("a/p/q/l")).unwrap();
+    std::fs::hard_link(lab.base.join("a/p/q/l"), lab.base.join("a/l")).unwrap();
+    for _ in 0..3 {
+        let (deep, shallow) = (lab.find("a/p/q/l").unwrap().attr.node, lab.find("a/l").unwrap().attr.node);
+        assert_eq!(lab.core.readlink(ME, deep).unwrap().value, b"../../f");
+        assert_eq!(lab.core.readlink(ME, shallow).unwrap().value, b"f");
+    }
+}
+
+#[test]
+fn a_revoked_root_holds_no_descriptor() {
+    let mut lab = lab(4096);
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    let held = |lab: &Lab| {
+        let below = |fd: &std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|at| at.starts_with(&lab.base));
+        open().filter(below).count()
+    };
+    for _ in 0..20 {
+        lab.publish(&["a", "b"]);
+        lab.find("a/f").unwrap();
+        lab.publish(&[]);
+    }
+    lab.snapshot = None;
+    // Descriptors are closed behind the publication's back.
+    for _ in 0..100 {
+        if held(&lab) == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} descriptors of revoked roots are still open", held(&lab));
+}

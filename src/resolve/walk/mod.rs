@@ -266,12 +266,15 @@ impl Walker<'_> {
         self.spot([name.clone()]).map_or_else(|| self.outside(), |spot| Found::Refused(spot, errno))
     }
 
-    /// The rest of a path below a name that does not exist. Nothing can be opened there, so `..` has no meaning that would
-    /// still hold when somebody makes the name, as a link perhaps.
+    /// The rest of a path below a name that does not exist. Nothing can be opened there, so the names alone are weighed, and
+    /// one `..` too many is outside.
     fn beyond(&mut self, mut spot: Spot, left: bool) -> Found {
         while let Some((component, _)) = self.pending.pop_front() {
             if component == b".." {
-                return self.outside();
+                if spot.names.pop().is_none() {
+                    return self.outside();
+                }
+                continue;
             }
             if component == b"." {
                 continue;

@@ -155,7 +155,7 @@ impl Judge {
         let refused = refused
             .into_iter()
             .filter_map(|(index, why)| inputs.get(index).map(|input| left_out(input, why)))
-            .filter(|root| told.insert(root.uri.clone()))
+            .filter(|root| told.insert((root.uri.clone(), root.reason)))
             .collect();
         let generation = previous.map_or(0, |snapshot| snapshot.generation) + 1;
         Judgement { snapshot: Snapshot { generation, authority, roots, refused }, chosen }
