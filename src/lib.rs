@@ -38,8 +38,9 @@
 //!
 //! Inodes, not handles, are what the kernel's caches and a revocation speak of, so every operation is addressed by nodeid
 //! and a handle is an optional accelerator: [`view`] finds the descriptor for a read or write in the handle if the kernel
-//! sent one, else in the inode. By default `OPEN` and `OPENDIR` are messages, because they are the moment at which cached
-//! pages are compared with the backing file.
+//! sent one, else it opens one by inode. `OPEN` and `OPENDIR` are messages, because they are the moment at which cached
+//! pages are compared with the backing file. Warm reading without any message (`FUSE_NO_OPEN_SUPPORT`) would need nothing
+//! here but a descriptor cache by inode, once a watch on the backing makes the comparison unnecessary.
 //!
 //! ## How links are followed
 //!
@@ -59,7 +60,7 @@
 //! 5. `view::handles` table lock; then one directory handle's stream lock (held across `getdents`, which is that
 //!    stream's own and blocks nobody else).
 //! 6. Leaves, held for a few instructions: `view::tree` stand-ins, `view::descriptors` queue, `view::core` labels, state,
-//!    listings and retired roots, `record` ring and output.
+//!    listings and retired roots, `record` ring; and `record` output, held while one line is written.
 #![deny(unsafe_code)]
 
 pub mod authorize;
