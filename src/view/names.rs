@@ -264,12 +264,17 @@ impl Core {
         });
         let (moved, replaced) = self.done(&ends, Op::Rename, renamed)?;
         let same = matches!((&moved, &replaced), (Some(a), Some(b)) if a.node == b.node);
+        // An inode belongs to the tree it was found in, and dies with that root. What went to another one keeps the place it
+        // has left, so that the kernel, told ESTALE, looks it up there.
+        let stays = Arc::ptr_eq(source_tree, target_tree);
         // Renaming one hard link over another of the same file does nothing (rename(2)).
         if !same {
-            if let Some(inode) = replaced {
-                inode.moved_to(if exchanged { child_of(source_dir, &from) } else { Found::Gone });
+            match replaced {
+                Some(inode) if !exchanged => inode.moved_to(Found::Gone),
+                Some(inode) if stays => inode.moved_to(child_of(source_dir, &from)),
+                _ => {}
             }
-            if let Some(inode) = moved {
+            if let Some(inode) = moved.filter(|_| stays) {
                 inode.moved_to(child_of(target_dir, &to));
             }
         }

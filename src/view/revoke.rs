@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::core::{Core, Current};
 use super::node::NodeId;
@@ -10,7 +10,8 @@ use super::tree::Tree;
 use crate::publisher::{Installed, Manner};
 use crate::roots::Snapshot;
 
-/// How long a revocation waits for requests that are stuck in a slow backing call before it goes on without them. Their
+/// How long a revocation, of however many trees, waits for requests that are stuck in a slow backing call before it goes on
+/// without them. Their
 /// replies are refused when they return.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -72,8 +73,10 @@ impl Core {
             revocation.tree.gate.close();
             revocation.step = Step::Closed;
         }
+        let until = Instant::now() + DRAIN;
         for revocation in &mut going {
-            installed.still_draining += revocation.tree.gate.wait_empty(DRAIN);
+            let left = until.saturating_duration_since(Instant::now());
+            installed.still_draining += revocation.tree.gate.wait_empty(left);
             revocation.step = Step::Drained;
         }
         for revocation in &mut going {

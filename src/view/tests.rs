@@ -30,6 +30,10 @@ struct Lab {
 }
 
 fn lab(descriptors: usize) -> Lab {
+    lab_with(descriptors, Policy::default())
+}
+
+fn lab_with(descriptors: usize, policy: Policy) -> Lab {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let base = dir.path().canonicalize().unwrap();
     for root in ["a", "b"] {
@@ -39,7 +43,7 @@ fn lab(descriptors: usize) -> Lab {
     let options = ViewOptions {
         mountpoint: "/nowhere".into(),
         allow_other: false,
-        policy: Policy::default(),
+        policy,
         timeout: Duration::from_secs(1),
         threads: 1,
     };
@@ -358,4 +362,30 @@ fn a_revoked_root_holds_no_descriptor() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("{} descriptors of revoked roots are still open", held(&lab));
+}
+
+#[test]
+fn what_moves_to_another_root_is_that_roots_from_then_on() {
+    let mut lab = lab_with(4096, Policy { cross_root: true, ..Policy::default() });
+    std::fs::create_dir(lab.base.join("a/d")).unwrap();
+    std::fs::write(lab.base.join("a/d/g"), "g").unwrap();
+    lab.publish(&["a", "b"]);
+    let old = [lab.find("a/f").unwrap(), lab.find("a/d").unwrap(), lab.find("a/d/g").unwrap()];
+    let (a, b) = (lab.find("a").unwrap().attr.node, lab.find("b").unwrap().attr.node);
+    let flags = rustix::fs::RenameFlags::empty();
+    lab.core.rename(ME, (a, b"f"), (b, b"moved"), flags).unwrap();
+    lab.core.rename(ME, (a, b"d"), (b, b"d"), flags).unwrap();
+    // The kernel still has the old numbers under the new names; it is told to look again.
+    for entry in old {
+        let node = entry.attr.node;
+        let opened = match entry.attr.stat.kind {
+            crate::sys::Kind::Directory => lab.core.opendir(ME, node).map(drop),
+            _ => lab.core.open(ME, node, OFlags::RDONLY).map(drop),
+        };
+        assert_eq!(opened.unwrap_err(), Errno::STALE);
+    }
+    let moved = lab.find("b/moved").unwrap().attr.node;
+    assert_eq!(lab.content(moved).unwrap(), b"a");
+    lab.publish(&["a"]);
+    assert_eq!(lab.content(moved), Err(Errno::STALE), "it was revoked with the root it had come to");
 }
