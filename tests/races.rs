@@ -142,6 +142,32 @@ as_root_and_user! {
         });
     }
 
+    fn a_hard_linked_link_moves_between_depths() {
+        let (view, _, from_top) = site();
+        view.within("the race", move |site| {
+            let top = site.view("a");
+            let (deep, moved) = (top.join("1/2/3/4/5/6/7/8/k"), top.join("moved"));
+            fs::create_dir_all(deep.parent().unwrap()).unwrap();
+            symlink(format!("../../../../../../../../{from_top}"), &deep).unwrap();
+            let links = [deep.clone(), moved.clone(), top.join("k"), top.join("1/k")];
+            for link in &links[2..] {
+                fs::hard_link(&deep, link).unwrap();
+            }
+            let (inside, escaped) = race(
+                || {
+                    let _ = fs::rename(&deep, &moved);
+                    let _ = fs::rename(&moved, &deep);
+                },
+                |seen| {
+                    for content in links.iter().filter_map(|link| fs::read(link).ok()) {
+                        seen.note(&content);
+                    }
+                },
+            );
+            assert_eq!(escaped, 0, "of {inside} reads");
+        });
+    }
+
     fn a_directory_moves_to_a_shallower_place_through_the_view() {
         let (view, _, from_top) = site();
         view.within("the race", move |site| climb(&site.view("a"), &site.view("a"), &from_top, 100));

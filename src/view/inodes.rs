@@ -126,7 +126,8 @@ impl Inode {
         Ok(Arc::clone(self))
     }
 
-    fn is_held_as(&self, place: &Place) -> bool {
+    /// Whether it is known in the directory of `place`.
+    pub(super) fn is_held_as(&self, place: &Place) -> bool {
         match (self.place(), place) {
             (Place::Child(before, _), Place::Child(now, _)) => Arc::ptr_eq(&before, now),
             // Its name was removed: nothing is judged from there any more.

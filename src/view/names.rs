@@ -214,16 +214,14 @@ impl Core {
         let call = self.admit(caller, op, parent)?;
         let name = self.name(&call, op, name)?;
         self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
-        let (tree, _) = call.inside()?;
+        let (tree, inode) = call.inside()?;
         let removed = self.with_room(|| {
             let dir = call.descriptor_in_place()?;
-            let known = hold(tree, &dir, &name);
+            let known = Held::of(tree, inode, &dir, &name);
             let _acting = sys::act_as(&caller, None)?;
             act(&dir, &name).map(|()| known)
         });
-        if let Some(inode) = self.done(&Ends::named(&call, &name), op, removed)? {
-            inode.moved_to(Found::Gone);
-        }
+        self.done(&Ends::named(&call, &name), op, removed)?.moved_to(&Found::Gone);
         call.answer(())
     }
 
@@ -249,12 +247,9 @@ impl Core {
         let exchanged = flags.contains(RenameFlags::EXCHANGE);
         let renamed = self.with_room(|| {
             let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
-            let moved = hold(source_tree, &source_fd, &from);
-            let replaced = hold(target_tree, &target_fd, &to);
-            let may = |inode: &Option<Arc<Inode>>, directory: &Inode| {
-                inode.as_ref().is_none_or(|inode| inode.may_come_to(directory.least_depth().saturating_add(1)))
-            };
-            if !may(&moved, target_dir) || (exchanged && !may(&replaced, source_dir)) {
+            let moved = Held::of(source_tree, source_dir, &source_fd, &from);
+            let replaced = Held::of(target_tree, target_dir, &target_fd, &to);
+            if !moved.may_come_below(target_dir) || (exchanged && !replaced.may_come_below(source_dir)) {
                 // Not EXDEV: the copy that mv would make has the same link in the same place, and fails half-way.
                 return Err(self.refuse(&ends, Op::Rename, Reason::SymlinkOutside, Errno::BUSY));
             }
@@ -263,30 +258,64 @@ impl Core {
             Ok((moved, replaced))
         });
         let (moved, replaced) = self.done(&ends, Op::Rename, renamed)?;
-        let same = matches!((&moved, &replaced), (Some(a), Some(b)) if a.node == b.node);
+        let same = moved.is_same_as(&replaced);
         // An inode belongs to the tree it was found in, and dies with that root. What went to another one keeps the place it
         // has left, so that the kernel, told ESTALE, looks it up there.
         let stays = Arc::ptr_eq(source_tree, target_tree);
         // Renaming one hard link over another of the same file does nothing (rename(2)).
         if !same {
-            match replaced {
-                Some(inode) if !exchanged => inode.moved_to(Found::Gone),
-                Some(inode) if stays => inode.moved_to(child_of(source_dir, &from)),
-                _ => {}
+            if !exchanged {
+                replaced.moved_to(&Found::Gone);
+            } else if stays {
+                replaced.moved_to(&child_of(source_dir, &from));
             }
-            if let Some(inode) = moved.filter(|_| stays) {
-                inode.moved_to(child_of(target_dir, &to));
+            if stays {
+                moved.moved_to(&child_of(target_dir, &to));
             }
         }
         source.answer_with(target, ())
     }
 }
 
-/// The inode that a name means, if the kernel knows it, with its descriptor in hand: once the name is gone nothing else
+/// What the kernel knows of the object that a name means, with its descriptor in hand: once the name is gone nothing else
 /// leads to it. What cannot be opened is not known, and the operation itself says what is wrong.
-fn hold(tree: &Tree, dir: &OwnedFd, name: &Name) -> Option<Arc<Inode>> {
-    let (fd, stat) = tree.step(dir, name).ok()?;
-    let inode = tree.inodes.get(tree.node(stat.id)).filter(|inode| inode.is(&stat))?;
-    inode.keep(fd);
-    Some(inode)
+struct Held {
+    /// Every inode of the object: the kernel may have any of them under the name.
+    inodes: Vec<Arc<Inode>>,
+    /// Where the name stands.
+    place: Found,
+}
+
+impl Held {
+    fn of(tree: &Tree, directory: &Arc<Inode>, dir: &OwnedFd, name: &Name) -> Self {
+        let place = child_of(directory, name);
+        let Ok((fd, stat)) = tree.step(dir, name) else { return Self { inodes: Vec::new(), place } };
+        let inodes = tree.known(&stat);
+        for inode in inodes.iter().skip(1) {
+            if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&fd, 0) {
+                inode.keep(copy);
+            }
+        }
+        if let Some(inode) = inodes.first() {
+            inode.keep(fd);
+        }
+        Self { inodes, place }
+    }
+
+    /// The object may be moved into this directory (see [`super::depth`]).
+    fn may_come_below(&self, directory: &Inode) -> bool {
+        let depth = directory.least_depth().saturating_add(1);
+        self.inodes.iter().all(|inode| inode.may_come_to(depth))
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.inodes.iter().any(|inode| other.inodes.iter().any(|other| other.node == inode.node))
+    }
+
+    /// The name was moved, or removed. A link that is known in another directory under another inode stays there.
+    fn moved_to(&self, place: &Found) {
+        for inode in self.inodes.iter().filter(|inode| inode.kind != Kind::Symlink || inode.is_held_as(&self.place)) {
+            inode.moved_to(place.clone());
+        }
+    }
 }

@@ -35,13 +35,14 @@ pub(crate) struct Tree {
 /// Numbers for objects, by device and inode, whose own inode number does not fit a nodeid or is taken by their past.
 #[derive(Debug, Default)]
 struct StandIns {
-    numbers: HashMap<(u64, u64), u64>,
+    /// Oldest first; the last is the one in force.
+    numbers: HashMap<(u64, u64), Vec<u64>>,
     given: u64,
 }
 
 impl StandIns {
     fn known(&self, key: (u64, u64)) -> Option<u64> {
-        self.numbers.get(&key).copied()
+        self.numbers.get(&key).and_then(|numbers| numbers.last()).copied()
     }
 
     fn of(&mut self, key: (u64, u64)) -> u64 {
@@ -51,7 +52,7 @@ impl StandIns {
     fn renew(&mut self, key: (u64, u64)) -> u64 {
         let number = NodeId::STAND_INS + self.given;
         self.given += 1;
-        self.numbers.insert(key, number);
+        self.numbers.entry(key).or_default().push(number);
         number
     }
 }
@@ -94,8 +95,30 @@ impl Tree {
         };
         // A directory that must stay where it is for the kernel: it gets another number where it is now.
         self.renumbered.store(true, Ordering::SeqCst);
-        self.stand_ins.lock().renew((stat.id.dev, stat.id.ino));
+        let key = (stat.id.dev, stat.id.ino);
+        let mut stand_ins = self.stand_ins.lock();
+        if let Some(numbers) = stand_ins.numbers.get_mut(&key) {
+            // What the kernel has forgotten need not be remembered here.
+            numbers.retain(|low| self.inodes.get(NodeId::new(self.root.instance, *low)).is_some());
+        }
+        stand_ins.renew(key);
+        drop(stand_ins);
         self.inodes.found(self.node(stat.id), fd, stat, place).map_err(|_| Errno::STALE)
+    }
+
+    /// Every inode under which the kernel knows the object with these attributes: more than one if it was renumbered and the
+    /// kernel has not forgotten its past.
+    pub(crate) fn known(&self, stat: &Stat) -> Vec<Arc<Inode>> {
+        let current = self.node(stat.id);
+        let mut nodes = vec![current];
+        if self.renumbered.load(Ordering::SeqCst) {
+            let past = self.stand_ins.lock().numbers.get(&(stat.id.dev, stat.id.ino)).cloned().unwrap_or_default();
+            let own = (stat.id.ino < NodeId::STAND_INS && stat.id.dev == self.root.id.dev).then_some(stat.id.ino);
+            nodes.extend(past.into_iter().chain(own).map(|low| NodeId::new(self.root.instance, low)));
+            nodes.sort_unstable();
+            nodes.dedup();
+        }
+        nodes.into_iter().filter_map(|node| self.inodes.get(node)).filter(|inode| inode.is(stat)).collect()
     }
 
     fn anchor(&self) -> Anchor<'_> {
