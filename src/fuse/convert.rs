@@ -6,7 +6,12 @@ use fuser::{Errno, FileAttr, FileType, INodeNo, Request, TimeOrNow};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use crate::sys::{Caller, Kind, Moment};
-use crate::view::wire::{Attr, NodeId};
+use crate::view::wire::{Attr, FlagsRequest, NodeId};
+
+/// `_IOR('X', 31, struct fsxattr)`.
+const FS_IOC_FSGETXATTR: u64 = 0x801c_581f;
+/// `_IOW('X', 32, struct fsxattr)`.
+const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
 
 pub(super) fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), pid: request.pid() }
@@ -79,6 +84,22 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
                 Timespec { tv_sec: -before.as_secs().cast_signed(), tv_nsec: i64::from(before.subsec_nanos()) }
             }
         },
+    }
+}
+
+/// The ioctls about inode flags (`linux/fs.h`). The kernel has taken them apart and sends the values, not pointers.
+pub(super) fn flags_request(cmd: u32, data: &[u8]) -> Option<FlagsRequest> {
+    let mut words = data.chunks_exact(4).filter_map(|word| word.try_into().ok()).map(u32::from_ne_bytes);
+    match u64::from(cmd) {
+        libc::FS_IOC_GETFLAGS => Some(FlagsRequest::Get),
+        libc::FS_IOC_SETFLAGS => words.next().map(FlagsRequest::Set),
+        FS_IOC_FSGETXATTR => Some(FlagsRequest::GetExtended),
+        FS_IOC_FSSETXATTR => {
+            let mut flags = [0; 7];
+            flags.iter_mut().zip(words.by_ref()).for_each(|(flag, word)| *flag = word);
+            (data.len() >= 28).then_some(FlagsRequest::SetExtended(flags))
+        }
+        _ => None,
     }
 }
 

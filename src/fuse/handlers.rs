@@ -13,8 +13,8 @@ use fuser::{
 };
 use rustix::fs::OFlags;
 
-use super::convert::{caller, errno, file_attr, file_type, node, times};
-use crate::view::wire::{Answer, Attr, Changes, Core, Entry, FileAt, Make, WriteMode};
+use super::convert::{caller, errno, file_attr, file_type, flags_request, node, times};
+use crate::view::wire::{Answer, Attr, Changes, Core, Entry, FileAt, Flags, Make, WriteMode};
 
 /// Bytes of one write or read request: the kernel's own limit (`fs.fuse.max_pages_limit`, 256 pages).
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -426,18 +426,27 @@ impl Filesystem for Adapter {
         reply.error(Errno::EINVAL);
     }
 
-    /// What a file system without ioctls of its own says (`ioctl(2)`).
+    /// Inode flags; to all else what a file system without ioctls of its own says (`ioctl(2)`).
     fn ioctl(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        let Some(request) = flags_request(cmd, in_data) else { return reply.error(Errno::ENOTTY) };
+        let answer = answer!(reply, self.view.flags(caller(req), at(ino, fh, 0), request));
+        let words: &[u32] = match &answer.value {
+            Flags::Plain(flags) => std::slice::from_ref(flags),
+            Flags::Extended(words) => words,
+            Flags::Done => &[],
+        };
+        let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        data.truncate(out_size as usize);
+        reply.ioctl(0, &data);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timestamps};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timestamps};
 use rustix::io::{self, Errno};
 
 use crate::resolve::Name;
@@ -149,6 +149,26 @@ pub(crate) fn reopen(object: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     let magic = Magic::of(&object);
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     rustix::fs::openat(proc_self_fd()?, magic.as_c_str(), flags, Mode::empty())
+}
+
+/// Whether [`reopen`] with these flags would be let in, as far as permissions go.
+pub(crate) fn may_reopen(object: impl AsFd, flags: OFlags) -> io::Result<bool> {
+    let magic = Magic::of(&object);
+    let access = match flags & OFlags::RWMODE {
+        OFlags::WRONLY => Access::WRITE_OK,
+        OFlags::RDWR => Access::READ_OK | Access::WRITE_OK,
+        _ => Access::READ_OK,
+    };
+    match rustix::fs::accessat(proc_self_fd()?, magic.as_c_str(), access, AtFlags::EACCESS) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Permissions keep this process from nothing, so that no change of a mode can.
+pub(crate) fn may_open_anything() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// An `O_PATH` descriptor of the object behind any descriptor.

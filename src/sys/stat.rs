@@ -63,6 +63,21 @@ impl Kind {
 /// A moment: seconds and nanoseconds since the epoch; seconds may be negative.
 pub type Moment = (i64, u32);
 
+/// When an object was made, to be compared only: two objects that had one inode number in turn differ in it, where the
+/// file system keeps it at all (`statx(2)`, `STATX_BTIME`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth(u64);
+
+impl Birth {
+    /// The file system does not keep it.
+    pub const UNKNOWN: Self = Self(u64::MAX);
+
+    /// Seconds above 30 bits of nanoseconds: exact until the year 2514.
+    const fn at((secs, nanos): Moment) -> Self {
+        Self((secs.cast_unsigned() << 30) | (nanos as u64 & ((1 << 30) - 1)))
+    }
+}
+
 /// What tells that file data may have changed: the three things a cached page is compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -101,7 +116,7 @@ pub struct Stat {
     /// Last change of the inode.
     pub ctime: Moment,
     /// Birth, where the file system keeps it.
-    pub btime: Option<Moment>,
+    pub birth: Birth,
 }
 
 impl Stat {
@@ -150,7 +165,7 @@ fn from_statx(raw: &Statx) -> Stat {
         atime: moment(&raw.stx_atime),
         mtime: moment(&raw.stx_mtime),
         ctime: moment(&raw.stx_ctime),
-        btime: has(StatxFlags::BTIME).then(|| moment(&raw.stx_btime)),
+        birth: has(StatxFlags::BTIME).then(|| moment(&raw.stx_btime)).map_or(Birth::UNKNOWN, Birth::at),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Attributes, extended attributes and figures.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use rustix::fs::{OFlags, StatVfs, Timestamps};
 use rustix::io::Errno;
@@ -50,6 +52,16 @@ impl Core {
         let (tree, inode) = call.inside()?;
         // A change through an open file goes on where the file went.
         let object = if changes.handle.is_some() { call.descriptor()? } else { call.descriptor_in_place()? };
+        let file = match changes.size {
+            Some(_) => Some(self.to_truncate(call, &object, changes.handle)?),
+            None => None,
+        };
+        if changes.mode.is_some() && !sys::may_open_anything() {
+            // The new mode may forbid what the old one allowed to open.
+            for handle in tree.handles.files(inode.node) {
+                handle.file()?.descriptor(|| Ok(Arc::clone(&object)))?;
+            }
+        }
         {
             let _acting = sys::act_as(&call.caller, None)?;
             if changes.uid.is_some() || changes.gid.is_some() {
@@ -60,18 +72,27 @@ impl Core {
                 sys::set_mode(&*object, mode)?;
             }
             if let Some(size) = changes.size {
-                let open = changes.handle.and_then(|number| tree.handles.get(number, inode.node).ok());
-                match open.as_deref() {
-                    Some(super::handles::Handle::File { file, writable: true, .. }) => sys::truncate(file, size)?,
-                    _ if inode.kind == Kind::File => sys::truncate(sys::reopen(&*object, OFlags::WRONLY)?, size)?,
-                    _ => return Err(Errno::INVAL),
-                }
+                sys::truncate(&*file.ok_or(Errno::INVAL)?, size)?;
             }
             if let Some(times) = &changes.times {
                 sys::set_times(&*object, times)?;
             }
         }
         sys::stat(&*object)
+    }
+
+    /// The file that a truncation cuts: the one it came by, or one that is opened for it with the caller's rights.
+    fn to_truncate(&self, call: &Call, object: &OwnedFd, handle: Option<u64>) -> Result<Arc<OwnedFd>, Errno> {
+        let (tree, inode) = call.inside()?;
+        if inode.kind != Kind::File {
+            return Err(Errno::INVAL);
+        }
+        let open = handle.and_then(|number| tree.handles.get(number, inode.node).ok());
+        if let Some(file) = open.as_deref().and_then(|handle| handle.file().ok()).filter(|file| file.writable()) {
+            return file.descriptor(|| call.descriptor());
+        }
+        let _acting = sys::act_as(&call.caller, None)?;
+        sys::reopen(object, OFlags::WRONLY).map(Arc::new)
     }
 
     pub(crate) fn statfs(&self, caller: Caller, node: NodeId) -> Result<Answer<Option<StatVfs>>, Errno> {

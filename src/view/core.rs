@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::descriptors::Descriptors;
 use super::inodes::{Inode, Place as Found};
 use super::node::NodeId;
+use super::tidy::Tidy;
 use super::top::Listing;
 use super::tree::{Pass, Tree};
 use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
@@ -70,6 +71,7 @@ pub(crate) struct Core {
     /// The view's own mount, once it is mounted.
     pub(crate) own_mount: OnceLock<u64>,
     pub(crate) budget: Arc<Descriptors>,
+    pub(crate) tidy: Tidy,
     /// Virtual attributes of the top directory by name, without their prefix.
     pub(crate) labels: Mutex<BTreeMap<&'static str, String>>,
     /// How good the list in force is, as the publisher last said.
@@ -178,7 +180,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn of(inode: &Inode, stat: Stat) -> Self {
-        Self { attr: Attr { node: inode.node, stat }, generation: inode.generation, lasting: true }
+        Self { attr: Attr { node: inode.node, stat }, generation: u64::from(inode.generation), lasting: true }
     }
 }
 
@@ -206,6 +208,7 @@ impl Core {
             mountpoint,
             own_mount: OnceLock::new(),
             budget: Arc::new(budget),
+            tidy: Tidy::default(),
             labels: Mutex::default(),
             list_state: Mutex::new(ListState::Waiting),
             listings: Mutex::default(),
@@ -221,6 +224,7 @@ impl Core {
     /// ESTALE: the root was revoked, or the kernel names an inode that it has forgotten.
     pub(crate) fn admit(&self, caller: Caller, op: Op, node: NodeId) -> Result<Call, Errno> {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        self.keep_budget();
         let current = self.current.load_full();
         if node == NodeId::TOP {
             return Ok(Call { current, caller, inside: None });
@@ -285,7 +289,7 @@ impl Core {
     }
 
     /// Brings the descriptor budget back to its limit.
-    pub(crate) fn keep_budget(&self) {
+    fn keep_budget(&self) {
         if self.budget.over_budget() {
             self.sweep(false);
         }
@@ -294,10 +298,10 @@ impl Core {
     fn sweep(&self, ran_out: bool) {
         let current = self.current.load();
         for _ in 0..SWEEPS {
-            for node in self.budget.candidates(ran_out) {
-                let tree = current.trees.get(&node.instance());
-                if tree.is_some_and(|tree| !tree.inodes.give_up(node, ran_out)) {
-                    self.budget.spare(node);
+            for holder in self.budget.candidates(ran_out) {
+                let tree = current.trees.get(&holder.node().instance());
+                if tree.is_some_and(|tree| !tree.give_up(holder, ran_out)) {
+                    self.budget.spare(holder);
                 }
             }
             if ran_out || !self.budget.over_budget() {

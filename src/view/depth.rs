@@ -29,6 +29,10 @@ use crate::sys::Kind;
 /// More directories than this in which one link is known are not told apart: its text may not climb then.
 const MOST_HOLDERS: usize = 16;
 
+/// The directories, one box away because few inodes have any.
+#[derive(Clone, Debug, Default)]
+struct Holders(Vec<Arc<Inode>>);
+
 /// The depths of one inode. A root's own is 1, that of the top of the view 0.
 #[derive(Debug)]
 pub(super) struct Depths {
@@ -37,7 +41,7 @@ pub(super) struct Depths {
     /// The next lookup gives the directory another inode, because its past is in the way.
     outdated: AtomicBool,
     /// Directories other than the inode's place in which the kernel may still have it: of links only.
-    holders: Mutex<Vec<Arc<Inode>>>,
+    holders: Mutex<Option<Box<Holders>>>,
 }
 
 impl Depths {
@@ -89,6 +93,7 @@ impl Inode {
     /// A link that is known in one more directory.
     pub(super) fn also_held_by(&self, directory: Arc<Inode>) {
         let mut holders = self.depths.holders.lock();
+        let Holders(holders) = &mut **holders.get_or_insert_default();
         if holders.len() == MOST_HOLDERS {
             self.depths.shallowest.store(0, Ordering::SeqCst);
         } else if !holders.iter().any(|holder| Arc::ptr_eq(holder, &directory)) {
@@ -99,7 +104,7 @@ impl Inode {
     /// Whether a text with this many leading `..` may be handed out for this link; if so, no directory that holds it will
     /// come to a place from which it climbs out.
     pub(super) fn may_climb(&self, levels: u32) -> bool {
-        let mut holders = self.depths.holders.lock().clone();
+        let mut holders = self.depths.holders.lock().as_deref().cloned().unwrap_or_default().0;
         if let Place::Child(directory, _) = self.place() {
             holders.push(directory);
         }

@@ -4,12 +4,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::core::{Answer, Call, Core, Ends, Entry, child_of};
-use super::handles::{DirStream, Handle};
+use super::handles::DirStream;
 use super::inodes::Place as Found;
 use super::node::NodeId;
 use super::top::Listing;
@@ -47,7 +46,7 @@ impl Core {
             return Err(Errno::NOTDIR);
         }
         let dir = self.with_room(|| sys::reopen(&*call.descriptor_in_place()?, OFlags::RDONLY | OFlags::DIRECTORY))?;
-        let number = tree.handles.insert(Handle::Directory { node, stream: Mutex::new(DirStream::new(dir)) });
+        let number = tree.handles.open_directory(node, dir);
         call.answer(number)
     }
 
@@ -68,13 +67,13 @@ impl Core {
             return call.answer(());
         };
         let handle = tree.handles.get(handle, inode.node)?;
-        let Handle::Directory { stream, .. } = &*handle else { return Err(Errno::NOTDIR) };
-        let mut stream = stream.lock();
-        stream.seek(cookie)?;
+        let mut stream = handle.stream()?.lock();
+        let dir = self.with_room(|| stream.dir(|| call.descriptor()))?;
+        stream.seek(&dir, cookie)?;
         let mut offered = 0_u64;
         loop {
             // After the first entry an error is the next request's to report: what was offered is whole.
-            let full = match self.offer(&call, tree, &mut stream, plus, sink) {
+            let full = match self.offer(&call, (tree, &dir), &mut stream, plus, sink) {
                 Ok(Some(full)) => full,
                 Ok(None) => break,
                 Err(_) if offered > 0 => break,
@@ -94,13 +93,13 @@ impl Core {
     fn offer(
         &self,
         call: &Call,
-        tree: &Tree,
+        (tree, dir): (&Tree, &OwnedFd),
         stream: &mut DirStream,
         plus: bool,
         sink: &mut Sink<'_>,
     ) -> Result<Option<bool>, Errno> {
         let (_, inode) = call.inside()?;
-        let Some(next) = stream.peek()?.cloned() else { return Ok(None) };
+        let Some(next) = stream.peek(dir)?.cloned() else { return Ok(None) };
         let plain = |node| Item {
             node,
             kind: next.kind.unwrap_or(Kind::CharDevice),
@@ -118,11 +117,11 @@ impl Core {
             };
             return Ok(Some(sink(&plain(above))));
         }
-        let dev = inode.id.dev;
+        let dev = inode.dev;
         if !plus {
             return Ok(Some(sink(&plain(tree.node(ObjectId { mnt: 0, dev, ino: next.ino })))));
         }
-        match self.look_at(call, tree, stream.dir(), &next)? {
+        match self.look_at(call, tree, dir, &next)? {
             Some(entry) => {
                 let item = Item { entry: Some(entry), kind: entry.attr.stat.kind, ..plain(entry.attr.node) };
                 let full = sink(&item);
@@ -144,7 +143,6 @@ impl Core {
             other => other?,
         };
         let inode = tree.found(fd, &stat, child_of(parent, &name))?;
-        self.keep_budget();
         Ok(Some(Entry::of(&inode, stat)))
     }
 
@@ -188,8 +186,8 @@ impl Core {
         let call = self.admit(caller, Op::Stat, node)?;
         if let Ok((tree, inode)) = call.inside() {
             let handle = tree.handles.get(handle, inode.node)?;
-            let Handle::Directory { stream, .. } = &*handle else { return Err(Errno::NOTDIR) };
-            sys::sync(stream.lock().dir(), data_only)?;
+            let dir = self.with_room(|| handle.stream()?.lock().dir(|| call.descriptor()))?;
+            sys::sync(&*dir, data_only)?;
         }
         call.answer(())
     }

@@ -7,7 +7,6 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::core::{Answer, Call, Core, Ends};
-use super::handles::Handle;
 use super::node::NodeId;
 use crate::authorize::{Ask, Op, Place, Verdict, decide};
 use crate::sys::{self, Caller, Kind};
@@ -61,12 +60,14 @@ impl Core {
         if inode.kind != Kind::File {
             return Err(Errno::ACCESS);
         }
+        let mut kept = flags & Self::KEPT_FLAGS;
         let opened = self.with_room(|| {
             let object = call.descriptor_in_place()?;
-            let file = match sys::reopen(&*object, flags & Self::KEPT_FLAGS) {
+            let file = match sys::reopen(&*object, kept) {
                 // Only the owner may ask for it; a reader of somebody else's file does without.
-                Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => {
-                    sys::reopen(&*object, flags & (Self::KEPT_FLAGS - OFlags::NOATIME))
+                Err(Errno::PERM) if kept.contains(OFlags::NOATIME) => {
+                    kept -= OFlags::NOATIME;
+                    sys::reopen(&*object, kept)
                 }
                 other => other,
             }?;
@@ -77,20 +78,17 @@ impl Core {
         });
         let file = self.done(&ends, op, opened)?;
         let keep_cache = inode.cache_is_current(sys::stat(&file)?.version());
-        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let handle = tree.handles.insert(Handle::File { node, file: Arc::new(file), writable });
-        call.answer(Opened { handle, keep_cache, read_only: !writable })
+        let handle = tree.handles.open_file(node, kept, file);
+        call.answer(Opened { handle, keep_cache, read_only: !flags.intersects(OFlags::WRONLY | OFlags::RDWR) })
     }
 
     /// The descriptor for an operation: the handle's, or one opened by inode.
-    fn serve(&self, call: &Call, handle: u64, flags: OFlags) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn serve(&self, call: &Call, handle: u64, flags: OFlags) -> Result<Arc<OwnedFd>, Errno> {
         let (tree, inode) = call.inside()?;
         if handle != 0 {
             let handle = tree.handles.get(handle, inode.node)?;
-            return match &*handle {
-                Handle::File { file, .. } => Ok(Arc::clone(file)),
-                Handle::Directory { .. } => Err(Errno::ISDIR),
-            };
+            let file = self.with_room(|| handle.file()?.descriptor(|| call.descriptor()))?;
+            return Ok(file);
         }
         if inode.kind != Kind::File {
             return Err(Errno::BADF);
@@ -143,8 +141,10 @@ impl Core {
         }
         let call = self.admit(caller, Op::Stat, node)?;
         let (tree, inode) = call.inside()?;
-        if let Handle::File { file, writable: true, .. } = &*tree.handles.get(handle, inode.node)? {
-            sys::flush(file)?;
+        let handle = tree.handles.get(handle, inode.node)?;
+        let file = handle.file()?;
+        if file.writable() {
+            file.flush()?;
         }
         call.answer(())
     }

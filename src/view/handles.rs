@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::descriptors::{Descriptors, Holder, Slot};
 use super::node::NodeId;
 use crate::sys::{self, DirEntry};
 
@@ -16,7 +18,7 @@ const BATCH: usize = 32 * 1024;
 /// What an open of the kernel stands for.
 #[derive(Debug)]
 pub(crate) enum Handle {
-    File { node: NodeId, file: Arc<OwnedFd>, writable: bool },
+    File(OpenFile),
     Directory { node: NodeId, stream: Mutex<DirStream> },
 }
 
@@ -24,7 +26,102 @@ impl Handle {
     /// The inode it was opened on; a request that names another one is refused.
     pub(crate) const fn node(&self) -> NodeId {
         match self {
-            Self::File { node, .. } | Self::Directory { node, .. } => *node,
+            Self::File(file) => file.node,
+            Self::Directory { node, .. } => *node,
+        }
+    }
+
+    /// The open file; EISDIR for a directory.
+    pub(crate) const fn file(&self) -> Result<&OpenFile, Errno> {
+        match self {
+            Self::File(file) => Ok(file),
+            Self::Directory { .. } => Err(Errno::ISDIR),
+        }
+    }
+
+    /// The stream of a directory; ENOTDIR for a file.
+    pub(crate) const fn stream(&self) -> Result<&Mutex<DirStream>, Errno> {
+        match self {
+            Self::Directory { stream, .. } => Ok(stream),
+            Self::File(_) => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// Closes the descriptor if it was not used since the last time and can be had again.
+    fn give_up(&self, ran_out: bool) -> bool {
+        match self {
+            Self::File(file) => file.give_up(ran_out),
+            // One that is being read is in use.
+            Self::Directory { stream, .. } => stream.try_lock().is_some_and(|stream| stream.give_up(ran_out)),
+        }
+    }
+
+    /// The descriptor, if there is one at the moment.
+    fn held(&self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Self::File(file) => file.slot.peek(),
+            Self::Directory { stream, .. } => stream.try_lock().and_then(|stream| stream.slot.peek()),
+        }
+    }
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    node: NodeId,
+    number: u64,
+    /// How it was opened, and is again.
+    flags: OFlags,
+    slot: Slot,
+}
+
+impl OpenFile {
+    pub(crate) const fn writable(&self) -> bool {
+        self.flags.intersects(OFlags::WRONLY.union(OFlags::RDWR))
+    }
+
+    /// The descriptor; if it was given up, it is opened again through an `O_PATH` descriptor of the inode.
+    pub(crate) fn descriptor(
+        &self,
+        object: impl FnOnce() -> Result<Arc<OwnedFd>, Errno>,
+    ) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(fd) = self.slot.get() {
+            return Ok(fd);
+        }
+        let fd = sys::reopen(&*object()?, self.flags)?;
+        Ok(self.slot.keep(fd, Holder::Handle(self.node, self.number)))
+    }
+
+    fn give_up(&self, ran_out: bool) -> bool {
+        if (self.slot.was_used() && !ran_out) || !self.can_be_had_again() {
+            return false;
+        }
+        drop(self.slot.take());
+        true
+    }
+
+    /// Whether closing the descriptor now loses nothing. A file that has no name left is not found again by one, and what was
+    /// made writable by its creation alone (`O_EXCL` with mode 0444) is not opened for writing again.
+    fn can_be_had_again(&self) -> bool {
+        self.slot.peek().is_none_or(|fd| {
+            sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0) && sys::may_reopen(&*fd, self.flags).unwrap_or(false)
+        })
+    }
+
+    /// What a program's `close(2)` reports. Where it can, it closes the descriptor for it: whoever executes or replaces the
+    /// backing file next finds no writer there, although the kernel's release comes later. Somebody with a copy of the
+    /// program's descriptor may go on, upon which it is opened again.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        let Some(fd) = self.slot.peek() else { return Ok(()) };
+        if !self.can_be_had_again() {
+            return sys::flush(&*fd);
+        }
+        drop(fd);
+        match self.slot.take().map(Arc::try_unwrap) {
+            Some(Ok(fd)) => sys::close(fd),
+            // Another request has it in hand, and closes it.
+            Some(Err(fd)) => sys::flush(&*fd),
+            None => Ok(()),
         }
     }
 }
@@ -32,7 +129,9 @@ impl Handle {
 /// A directory stream at the place where the kernel will ask next.
 #[derive(Debug)]
 pub(crate) struct DirStream {
-    dir: OwnedFd,
+    node: NodeId,
+    number: u64,
+    slot: Slot,
     /// The cookie the entries in `pending` follow.
     at: u64,
     /// Read from the directory and not yet handed out.
@@ -41,18 +140,35 @@ pub(crate) struct DirStream {
 }
 
 impl DirStream {
-    pub(crate) const fn new(dir: OwnedFd) -> Self {
-        Self { dir, at: 0, pending: VecDeque::new(), ended: false }
+    /// The directory; if it was given up, it is opened again and read on from the same cookie.
+    pub(crate) fn dir(&mut self, object: impl FnOnce() -> Result<Arc<OwnedFd>, Errno>) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(dir) = self.slot.get() {
+            return Ok(dir);
+        }
+        let dir = sys::reopen(&*object()?, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        self.pending.clear();
+        self.ended = false;
+        sys::seek_dir(&dir, self.at)?;
+        Ok(self.slot.keep(dir, Holder::Handle(self.node, self.number)))
     }
 
-    pub(crate) const fn dir(&self) -> &OwnedFd {
-        &self.dir
+    /// In the midst of a listing a directory is given up only when there is no other way: not every file system's cookies
+    /// outlive the descriptor they came from.
+    fn give_up(&self, ran_out: bool) -> bool {
+        let used = self.slot.was_used();
+        let midway = self.at != 0 && !(self.ended && self.pending.is_empty());
+        let nameless = || self.slot.peek().is_some_and(|dir| !sys::stat(&*dir).is_ok_and(|stat| stat.nlink > 0));
+        if ((used || midway) && !ran_out) || nameless() {
+            return false;
+        }
+        drop(self.slot.take());
+        true
     }
 
     /// Goes to a cookie; the beginning is always read afresh (`rewinddir(3)`).
-    pub(crate) fn seek(&mut self, cookie: u64) -> Result<(), Errno> {
+    pub(crate) fn seek(&mut self, dir: &OwnedFd, cookie: u64) -> Result<(), Errno> {
         if cookie != self.at || cookie == 0 {
-            sys::seek_dir(&self.dir, cookie)?;
+            sys::seek_dir(dir, cookie)?;
             self.pending.clear();
             self.at = cookie;
             self.ended = false;
@@ -61,11 +177,11 @@ impl DirStream {
     }
 
     /// The next entry, which stays until [`taken`](Self::taken).
-    pub(crate) fn peek(&mut self) -> Result<Option<&DirEntry>, Errno> {
+    pub(crate) fn peek(&mut self, dir: &OwnedFd) -> Result<Option<&DirEntry>, Errno> {
         if self.pending.is_empty() && !self.ended {
             thread_local!(static BUFFER: std::cell::RefCell<Vec<MaybeUninit<u8>>> =
                 std::cell::RefCell::new(vec![MaybeUninit::uninit(); BATCH]));
-            self.pending = BUFFER.with_borrow_mut(|buffer| sys::read_dir(&self.dir, buffer))?.into();
+            self.pending = BUFFER.with_borrow_mut(|buffer| sys::read_dir(dir, buffer))?.into();
             self.ended = self.pending.is_empty();
         }
         Ok(self.pending.front())
@@ -80,17 +196,39 @@ impl DirStream {
 }
 
 /// The open handles of one tree.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HandleTable {
     handles: RwLock<HashMap<u64, Arc<Handle>>>,
+    budget: Arc<Descriptors>,
+}
+
+/// A number that no other handle of the process has had.
+fn fresh() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl HandleTable {
-    /// Keeps a handle under a number that no other handle of the process has had.
-    pub(crate) fn insert(&self, handle: Handle) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().insert(number, Arc::new(handle));
+    pub(crate) fn new(budget: Arc<Descriptors>) -> Self {
+        Self { handles: RwLock::default(), budget }
+    }
+
+    /// Keeps a file that was opened with these flags; the handle's number.
+    pub(crate) fn open_file(&self, node: NodeId, flags: OFlags, fd: OwnedFd) -> u64 {
+        let number = fresh();
+        let file = OpenFile { node, number, flags, slot: Slot::new(Arc::clone(&self.budget)) };
+        file.slot.keep(fd, Holder::Handle(node, number));
+        self.handles.write().insert(number, Arc::new(Handle::File(file)));
+        number
+    }
+
+    /// Keeps a directory that was opened to be listed; the handle's number.
+    pub(crate) fn open_directory(&self, node: NodeId, dir: OwnedFd) -> u64 {
+        let number = fresh();
+        let slot = Slot::new(Arc::clone(&self.budget));
+        slot.keep(dir, Holder::Handle(node, number));
+        let stream = Mutex::new(DirStream { node, number, slot, at: 0, pending: VecDeque::new(), ended: false });
+        self.handles.write().insert(number, Arc::new(Handle::Directory { node, stream }));
         number
     }
 
@@ -103,11 +241,29 @@ impl HandleTable {
         self.handles.write().remove(&number)
     }
 
+    /// Closes the descriptor of one handle that the budget named; false when it should be spared.
+    pub(crate) fn give_up(&self, number: u64, ran_out: bool) -> bool {
+        let handle = self.handles.read().get(&number).cloned();
+        handle.is_none_or(|handle| handle.give_up(ran_out))
+    }
+
+    /// Any descriptor that a handle of this inode holds: all that leads to an object whose name somebody took away.
+    pub(crate) fn held(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
+        let handles = self.handles.read();
+        handles.values().filter(|handle| handle.node() == node).find_map(|handle| handle.held())
+    }
+
+    /// The files that are open on this inode.
+    pub(crate) fn files(&self, node: NodeId) -> Vec<Arc<Handle>> {
+        let handles = self.handles.read();
+        handles.values().filter(|handle| handle.node() == node && handle.file().is_ok()).cloned().collect()
+    }
+
     /// The inodes that are open for writing. Pages that a program wrote through a map are of these: the map keeps the file
     /// open, whatever else was closed.
     pub(crate) fn writable(&self) -> Vec<NodeId> {
         let handles = self.handles.read();
-        let writable = |handle: &Arc<Handle>| matches!(**handle, Handle::File { writable: true, .. });
+        let writable = |handle: &Arc<Handle>| handle.file().is_ok_and(OpenFile::writable);
         let mut nodes: Vec<_> =
             handles.values().filter(|handle| writable(handle)).map(|handle| handle.node()).collect();
         nodes.sort_unstable();

@@ -1,16 +1,16 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use super::depth::{Depths, depth_at};
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, Holder, Slot};
 use super::node::NodeId;
 use crate::resolve::Name;
-use crate::sys::{self, Kind, ObjectId, Stat, Version};
+use crate::sys::{self, Birth, Kind, Stat, Version};
 
 /// Where an inode was last found.
 #[derive(Clone, Debug)]
@@ -23,24 +23,24 @@ pub(crate) enum Place {
     Gone,
 }
 
-/// One object that the kernel knows.
+/// One object that the kernel knows. There is one of these for each file of a tree that was walked, so it is kept small:
+/// what few inodes need is boxed.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) node: NodeId,
     /// Tells two objects apart that had the same inode number one after the other (`fuse_entry_out.generation`).
-    pub(crate) generation: u64,
-    pub(crate) id: ObjectId,
+    pub(crate) generation: u32,
     pub(crate) kind: Kind,
-    btime: Option<sys::Moment>,
+    pub(crate) dev: u64,
+    ino: u64,
+    birth: Birth,
     lookups: AtomicU64,
     pub(super) depths: Depths,
     place: Mutex<Place>,
-    /// The cached `O_PATH` descriptor.
-    descriptor: Mutex<Option<Arc<OwnedFd>>>,
-    used: AtomicBool,
+    /// The `O_PATH` descriptor.
+    slot: Slot,
     /// What the kernel's cached pages were read from.
-    cached: Mutex<Option<Version>>,
-    budget: Arc<Descriptors>,
+    cached: Mutex<Option<Box<Version>>>,
 }
 
 impl Inode {
@@ -51,7 +51,7 @@ impl Inode {
     /// The way up to the nearest ancestor that still has a descriptor is a loop, not a recursion: a tree may be deeper
     /// than a thread's stack.
     pub(crate) fn descriptor(&self, anchor: &Anchor<'_>) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(fd) = self.cached_descriptor() {
+        if let Some(fd) = self.slot.get() {
             return Ok(fd);
         }
         // Ancestors without a descriptor, nearest first; the inode itself stands as None.
@@ -64,7 +64,7 @@ impl Inode {
                 Place::Root => break inode.verify_and_keep(anchor.open_root()?)?,
                 Place::Child(parent, name) => {
                     missing.push((current.take(), name));
-                    if let Some(fd) = parent.cached_descriptor() {
+                    if let Some(fd) = parent.slot.get() {
                         break fd;
                     }
                     current = Some(parent);
@@ -81,31 +81,18 @@ impl Inode {
         Ok(dir)
     }
 
-    fn cached_descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.used.store(true, Ordering::Relaxed);
-        self.descriptor.lock().clone()
-    }
-
     fn verify_and_keep(&self, fd: OwnedFd) -> Result<Arc<OwnedFd>, Errno> {
         if self.is(&sys::stat(&fd)?) { Ok(self.keep(fd)) } else { Err(Errno::STALE) }
     }
 
     /// Keeps a descriptor of this very object.
     pub(crate) fn keep(&self, fd: OwnedFd) -> Arc<OwnedFd> {
-        let mut slot = self.descriptor.lock();
-        if let Some(fd) = &*slot {
-            return Arc::clone(fd);
-        }
-        let fd = Arc::new(fd);
-        *slot = Some(Arc::clone(&fd));
-        drop(slot);
-        self.budget.took(self.node);
-        fd
+        self.slot.keep(fd, Holder::Inode(self.node))
     }
 
     /// Whether `stat` is of this object and not of one that got its inode number later.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
-        (self.id.dev, self.id.ino, self.kind, self.btime) == (stat.id.dev, stat.id.ino, stat.kind, stat.btime)
+        (self.dev, self.ino, self.kind, self.birth) == (stat.id.dev, stat.id.ino, stat.kind, stat.birth)
     }
 
     /// Counts a lookup that found the inode at `place`; gives the descriptor back if it must not be the same inode there. A
@@ -121,8 +108,9 @@ impl Inode {
         }
         self.lookups.fetch_add(1, Ordering::Relaxed);
         self.moved_to(place);
-        self.used.store(true, Ordering::Relaxed);
-        self.keep(fd);
+        if self.slot.get().is_none() {
+            self.keep(fd);
+        }
         Ok(Arc::clone(self))
     }
 
@@ -135,16 +123,15 @@ impl Inode {
         }
     }
 
-    /// Gives the descriptor up if it was not used since the last time and can be had again.
+    /// Gives the descriptor up if it was not used since the last time and can be had again: by the name that it still has.
     fn give_up(&self, ran_out: bool) -> bool {
-        let used = self.used.swap(false, Ordering::Relaxed);
-        if (used && !ran_out) || matches!(*self.place.lock(), Place::Gone) {
+        if (self.slot.was_used() && !ran_out) || matches!(*self.place.lock(), Place::Gone) {
             return false;
         }
-        let given = self.descriptor.lock().take().is_some();
-        if given {
-            self.budget.gave_back();
+        if self.slot.peek().is_some_and(|fd| !sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0)) {
+            return false;
         }
+        drop(self.slot.take());
         true
     }
 
@@ -195,15 +182,17 @@ impl Inode {
 
     /// Notes which version of the data the kernel is about to cache; true when its pages are of that version already.
     pub(crate) fn cache_is_current(&self, version: Version) -> bool {
-        self.cached.lock().replace(version) == Some(version)
+        let mut cached = self.cached.lock();
+        if cached.as_deref() == Some(&version) {
+            return true;
+        }
+        *cached = Some(Box::new(version));
+        false
     }
 }
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        if self.descriptor.get_mut().is_some() {
-            self.budget.gave_back();
-        }
         // Let go of the ancestors one by one: dropping them in turn would recurse as deep as the tree.
         let mut place = std::mem::replace(self.place.get_mut(), Place::Gone);
         while let Place::Child(parent, _) = place {
@@ -275,16 +264,15 @@ impl InodeTable {
         let inode = Arc::new(Inode {
             node,
             generation,
-            id: stat.id,
             kind: stat.kind,
-            btime: stat.btime,
+            dev: stat.id.dev,
+            ino: stat.id.ino,
+            birth: stat.birth,
             lookups: AtomicU64::new(lookups + 1),
             depths: Depths::at(depth),
             place: Mutex::new(place),
-            descriptor: Mutex::new(None),
-            used: AtomicBool::new(false),
+            slot: Slot::new(Arc::clone(&self.budget)),
             cached: Mutex::new(None),
-            budget: Arc::clone(&self.budget),
         });
         let replaced = shard.insert(node, Arc::clone(&inode));
         drop(shard);
@@ -301,15 +289,20 @@ impl InodeTable {
         inode.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The kernel has forgotten `count` lookups (`FUSE_FORGET`).
-    pub(crate) fn forget(&self, node: NodeId, count: u64) {
+    /// The kernel has forgotten `count` lookups (`FUSE_FORGET`). True when it does not know the inode any more.
+    pub(crate) fn forget(&self, node: NodeId, count: u64) -> bool {
         let mut shard = self.shard(node).write();
-        let Some(inode) = shard.get(&node) else { return };
+        let Some(inode) = shard.get(&node) else { return false };
         let before = inode.lookups.load(Ordering::Relaxed);
         inode.lookups.store(before.saturating_sub(count), Ordering::Relaxed);
         let removed = if before <= count { shard.remove(&node) } else { None };
+        // A tree that was walked once must not cost its memory for ever.
+        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 4 {
+            let len = shard.len();
+            shard.shrink_to(2 * len);
+        }
         drop(shard);
-        drop(removed);
+        removed.is_some()
     }
 
     /// Closes the descriptor of one inode that the budget named; false when it was used lately and should be spared.

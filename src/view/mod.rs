@@ -7,6 +7,7 @@ mod depth;
 mod descriptors;
 mod dirs;
 mod files;
+mod flags;
 mod gate;
 mod handles;
 mod inodes;
@@ -14,6 +15,7 @@ mod links;
 mod names;
 mod node;
 mod revoke;
+mod tidy;
 mod top;
 mod tree;
 
@@ -40,6 +42,7 @@ pub(crate) mod wire {
     pub(crate) use super::attrs::Changes;
     pub(crate) use super::core::{Answer, Attr, Core, Entry, KernelCaches};
     pub(crate) use super::files::{FileAt, WriteMode};
+    pub(crate) use super::flags::{Flags, FlagsRequest};
     pub(crate) use super::names::Make;
     pub(crate) use super::node::NodeId;
 }

@@ -8,7 +8,6 @@ use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::core::{Answer, Call, Core, Ends, Entry, child_of};
-use super::handles::Handle;
 use super::inodes::{Inode, Place as Found};
 use super::node::NodeId;
 use super::tree::Tree;
@@ -40,7 +39,9 @@ impl Core {
 
     pub(crate) fn forget(&self, node: NodeId, count: u64) {
         if let Some(tree) = self.current.load().trees.get(&node.instance()) {
-            tree.inodes.forget(node, count);
+            if tree.inodes.forget(node, count) {
+                self.tidy.freed(1);
+            }
         }
     }
 
@@ -53,7 +54,6 @@ impl Core {
                 other => other,
             })?;
         let inode = tree.found(fd, &stat, child_of(parent, name))?;
-        self.keep_budget();
         Ok((inode, stat))
     }
 
@@ -150,9 +150,7 @@ impl Core {
         let stat = sys::stat(&file)?;
         let fd = self.with_room(|| sys::path_of(&file))?;
         let found = tree.found(fd, &stat, child_of(inode, &name))?;
-        self.keep_budget();
-        let writable = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let handle = tree.handles.insert(Handle::File { node: found.node, file: Arc::new(file), writable });
+        let handle = tree.handles.open_file(found.node, flags & Self::KEPT_FLAGS, file);
         let entry = Entry::of(&found, stat);
         call.answer((entry, handle))
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::core::{Core, Current};
 use super::node::NodeId;
+use super::tidy::Tidy;
 use super::tree::Tree;
 use crate::publisher::{Installed, Manner};
 use crate::roots::Snapshot;
@@ -85,7 +86,7 @@ impl Core {
         if let Some(caches) = self.caches.get() {
             caches.drop_inode(NodeId::TOP);
         }
-        close_behind(going);
+        close_behind(going, self.tidy.clone());
         installed
     }
 
@@ -131,11 +132,17 @@ impl Core {
 
 /// Closes what the revoked trees still hold of the backing. Nothing leads there any more, so nobody has to wait for it; if
 /// no thread can be had, it is done here and now.
-fn close_behind(gone: Vec<Revocation>) {
+fn close_behind(gone: Vec<Revocation>, tidy: Tidy) {
     if gone.is_empty() {
         return;
     }
-    let close = move || gone.iter().for_each(|revocation| revocation.tree.inodes.clear());
+    let close = move || {
+        for revocation in &gone {
+            let inodes = revocation.tree.inodes.len();
+            revocation.tree.inodes.clear();
+            tidy.freed(inodes);
+        }
+    };
     if let Err(error) = std::thread::Builder::new().name("rootsfs-close".into()).spawn(close) {
         tracing::debug!(%error, "no thread to close a revoked tree");
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::ViewOptions;
 use super::core::{Core, Entry};
 use super::descriptors::Descriptors;
-use super::files::FileAt;
+use super::files::{FileAt, WriteMode};
 use super::names::Make;
 use super::node::NodeId;
 use crate::authorize::Policy;
@@ -142,6 +142,69 @@ fn descriptors_are_a_cache() {
     }
     lab.core.forget(again.attr.node, 2);
     assert!(lab.core.budget.held() <= 8, "{} descriptors held after every forget", lab.core.budget.held());
+}
+
+#[test]
+fn open_files_are_not_bound_to_descriptors() {
+    let mut lab = lab(64);
+    lab.publish(&["a"]);
+    let root = lab.find("a").unwrap().attr.node;
+    let make = Make { mode: 0o100_644, umask: 0o022 };
+    let mut open = Vec::new();
+    for index in 0..200 {
+        let name = format!("n{index}");
+        let (entry, handle) = lab.core.create(ME, root, name.as_bytes(), make, OFlags::RDWR).unwrap().value;
+        open.push((FileAt { node: entry.attr.node, handle, offset: 0 }, name));
+    }
+    let listed = lab.core.opendir(ME, root).unwrap().value;
+    let plain = WriteMode { append: false, kill_privileges: false };
+    for (at, name) in &open {
+        lab.core.write(ME, *at, name.as_bytes(), plain).unwrap();
+        lab.core.flush(ME, at.node, at.handle).unwrap();
+    }
+    // All that is left of this one is what somebody has open, and nothing here is told.
+    std::fs::remove_file(lab.base.join("a/n7")).unwrap();
+    std::fs::remove_file(lab.base.join("a/n199")).unwrap();
+    for round in 0..3 {
+        for (at, name) in &open {
+            let mut buffer = [0; 8];
+            let read = lab.core.read(ME, *at, &mut buffer).map(|answer| answer.value);
+            // What was given up before its name went cannot be had again; it is never somebody else's content.
+            if name != "n7" || read.is_ok() {
+                assert_eq!(&buffer[..read.unwrap()], name.as_bytes(), "round {round}");
+            }
+        }
+    }
+    assert!(lab.core.budget.held() <= 40, "{} descriptors held", lab.core.budget.held());
+    let mut names = 0;
+    lab.core
+        .readdir(ME, root, listed, 0, false, &mut |_| {
+            names += 1;
+            false
+        })
+        .unwrap();
+    assert_eq!(names, 198 + 1 + 2, "all but two, f, and the dots");
+}
+
+#[test]
+fn what_only_its_creation_made_writable_stays_open() {
+    let mut lab = lab(64);
+    lab.publish(&["a"]);
+    let root = lab.find("a").unwrap().attr.node;
+    let made = |name: &str, mode| {
+        let make = Make { mode, umask: 0 };
+        let (entry, handle) = lab.core.create(ME, root, name.as_bytes(), make, OFlags::WRONLY).unwrap().value;
+        FileAt { node: entry.attr.node, handle, offset: 0 }
+    };
+    let first = made("first", 0o100_644);
+    lab.core.flush(ME, first.node, first.handle).unwrap();
+    lab.core.unlink(ME, root, b"first").unwrap();
+    for index in 0..100 {
+        made(&format!("n{index}"), 0o100_444);
+    }
+    let plain = WriteMode { append: false, kill_privileges: false };
+    assert_eq!(lab.core.write(ME, first, b"x", plain).unwrap().value, 1, "its last name went while it was open");
+    assert_eq!(lab.content(first.node).unwrap(), b"x");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Core {
             atime: time,
             mtime: time,
             ctime: time,
-            btime: None,
+            birth: crate::sys::Birth::UNKNOWN,
         };
         Attr { node: NodeId::TOP, stat }
     }
@@ -63,7 +63,6 @@ impl Core {
     pub(crate) fn enter(&self, tree: &Arc<Tree>) -> Result<(Entry, Pass), Errno> {
         let pass = Pass::into_tree(tree).ok_or(Errno::NOENT)?;
         let (inode, stat) = self.with_room(|| tree.enter_root())?;
-        self.keep_budget();
         Ok((Entry::of(&inode, stat), pass))
     }
 }

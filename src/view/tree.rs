@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, Holder};
 use super::gate::Gate;
 use super::handles::HandleTable;
 use super::inodes::{Anchor, Inode, InodeTable, Place};
@@ -62,8 +62,8 @@ impl Tree {
         let mut tree = Self {
             root,
             mounts,
-            inodes: InodeTable::new(budget),
-            handles: HandleTable::default(),
+            inodes: InodeTable::new(Arc::clone(&budget)),
+            handles: HandleTable::new(budget),
             gate: Gate::default(),
             face: None,
             stand_ins: Mutex::default(),
@@ -125,9 +125,20 @@ impl Tree {
         Anchor { root: &self.root, mounts: self.mounts }
     }
 
-    /// An inode's `O_PATH` descriptor.
+    /// An inode's `O_PATH` descriptor. When its name leads elsewhere by now, somebody who has it open may still lead to it.
     pub(crate) fn descriptor(&self, inode: &Inode) -> Result<Arc<OwnedFd>, Errno> {
-        inode.descriptor(&self.anchor())
+        inode.descriptor(&self.anchor()).or_else(|errno| match self.handles.held(inode.node) {
+            Some(held) if errno == Errno::STALE => Ok(inode.keep(sys::path_of(&*held)?)),
+            _ => Err(errno),
+        })
+    }
+
+    /// Empties a slot that the budget named; false when it was used lately and should be spared.
+    pub(crate) fn give_up(&self, holder: Holder, ran_out: bool) -> bool {
+        match holder {
+            Holder::Inode(node) => self.inodes.give_up(node, ran_out),
+            Holder::Handle(_, number) => self.handles.give_up(number, ran_out),
+        }
     }
 
     /// An inode's descriptor, of an object that is still below the root. One that was moved out on the backing is as good as

@@ -291,8 +291,19 @@ pub struct Trees {
 impl Trees {
     /// Empty directories `names`, each to be a root.
     pub fn new(names: &[&str]) -> Self {
-        fs::create_dir_all(base()).unwrap();
-        let dir = tempfile::Builder::new().prefix("rootsfs-").tempdir_in(base()).unwrap();
+        Self::below(&base(), names)
+    }
+
+    /// [`Trees::new`] where other users can reach it, too: the usual place may be in somebody's home.
+    pub fn for_others(names: &[&str]) -> Self {
+        let trees = Self::below(Path::new("/var/tmp"), names);
+        fs::set_permissions(trees.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        trees
+    }
+
+    fn below(base: &Path, names: &[&str]) -> Self {
+        fs::create_dir_all(base).unwrap();
+        let dir = tempfile::Builder::new().prefix("rootsfs-user-").tempdir_in(base).unwrap();
         let top = dir.path().canonicalize().unwrap();
         let site = Site { mount: top.join("M"), back: top.join("back"), twin: top.join("twin") };
         for path in [&site.mount, &site.back, &site.twin, &top.join("run"), &top.join("home")] {
@@ -335,6 +346,17 @@ impl Trees {
     /// Mounts a view of the backing directories `roots`, with further options.
     #[track_caller]
     pub fn mount(self, roots: &[&str], options: &[&str]) -> View {
+        self.mount_by(&[], roots, options)
+    }
+
+    /// [`Trees::mount`] by a process that may have no more than `limit` descriptors.
+    #[track_caller]
+    pub fn mount_with_descriptors(self, limit: u32, roots: &[&str], options: &[&str]) -> View {
+        self.mount_by(&["prlimit", &format!("--nofile={limit}:{limit}")], roots, options)
+    }
+
+    #[track_caller]
+    fn mount_by(self, wrapper: &[&str], roots: &[&str], options: &[&str]) -> View {
         let mut args = vec!["mount".to_owned()];
         for root in roots {
             args.extend(["--root".into(), self.site.native(root).to_str().unwrap().into()]);
@@ -342,12 +364,26 @@ impl Trees {
         args.extend(options.iter().map(|option| (*option).into()));
         args.push(self.m().into());
         let log = self.file("log");
-        let mut command = self.command(&args);
+        let mut command = wrapped(wrapper, self.command(&args));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn();
         let mut view = View { child: child.unwrap(), trees: Some(self) };
         view.wait_until_live(&log);
         view
     }
+}
+
+/// The command as an argument of another one, which replaces itself by it.
+fn wrapped(wrapper: &[&str], command: Command) -> Command {
+    let [program, args @ ..] = wrapper else { return command };
+    let mut outer = Command::new(program);
+    outer.args(args).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }
 
 /// A mounted view and the process that serves it.
