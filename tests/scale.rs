@@ -128,12 +128,12 @@ assert len(os.listdir('d')) == 90_000");
     }
 }
 
-/// How many files [`root::memory_per_inode`] walks, in thousands.
+/// How many files [`only_root::memory_per_inode`] walks, in thousands.
 fn thousands() -> u32 {
     std::env::var("ROOTSFS_TEST_THOUSANDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
 }
 
-mod root {
+mod only_root {
     use super::*;
 
     /// A big tree is walked under the usual limits; each inode costs little, and what it cost comes back.
