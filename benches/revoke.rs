@@ -31,6 +31,7 @@ fn main() {
         allow_other: false,
         policy: Policy::default(),
         timeout: Duration::from_secs(60),
+        hold: Duration::from_secs(1),
         threads: 2,
     };
     let record = Arc::new(Record::default());

@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         allow_other: false,
         policy: Policy::default(),
         timeout: Duration::from_secs(1),
+        hold: Duration::from_secs(1),
         threads: 2,
     };
     let view = Arc::new(View::mount(&options, Arc::clone(&record))?);

@@ -86,6 +86,9 @@ pub(crate) struct McpArgs {
     /// Seconds that a root list may take
     #[arg(long, env = "ROOTSFS_REFRESH_TIMEOUT", value_name = "SECS", default_value = "5", value_parser = seconds)]
     pub(crate) refresh_timeout: Duration,
+    /// Seconds that a file operation may wait for a root list that the client announced; 0: the old list serves meanwhile
+    #[arg(long, env = "ROOTSFS_HOLD", value_name = "SECS", default_value = "1", value_parser = hold)]
+    pub(crate) hold: Duration,
 }
 
 /// What `mount` and `mcp` have in common.
@@ -293,6 +296,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err("not in 0 to 3600".into())
+    }
+}
+
+/// As [`seconds`], or none at all; bounded, because a caller that waits cannot be killed before it is answered.
+fn hold(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(Duration::ZERO),
+        Ok(seconds) if seconds > 0.0 && seconds <= 10.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("not a number of seconds in 0 to 10".into()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use anyhow::Context;
 use rootsfs::publisher::PublisherOptions;
@@ -22,7 +23,7 @@ pub(crate) fn mount(args: MountArgs) -> anyhow::Result<ExitCode> {
     if args.detach && !args.detached {
         return detach::start();
     }
-    let (service, ended) = match start(&args.view, Some(args.mountpoint), false)? {
+    let (service, ended) = match start(&args.view, Some(args.mountpoint), None)? {
         Ok(running) => running,
         Err(error) => return Ok(refuse(&error)),
     };
@@ -38,7 +39,7 @@ pub(crate) fn mount(args: MountArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn first_look() -> anyhow::Result<ExitCode> {
     let here = std::env::current_dir().context("cannot tell the current directory")?;
     let view = ViewArgs { roots: vec![here.into_os_string()], require_root: true, ..ViewArgs::default() };
-    let (service, ended) = match start(&view, None, false)? {
+    let (service, ended) = match start(&view, None, None)? {
         Ok(running) => running,
         Err(error) => return Ok(refuse(&error)),
     };
@@ -71,7 +72,7 @@ fn name_of_program() -> String {
 
 /// `rootsfs mcp`.
 pub(crate) fn mcp(args: McpArgs) -> anyhow::Result<ExitCode> {
-    let (service, ended) = match start(&args.view, args.mountpoint, true)? {
+    let (service, ended) = match start(&args.view, args.mountpoint, Some(args.hold))? {
         Ok(running) => running,
         Err(error) => return Ok(refuse(&error)),
     };
@@ -103,12 +104,13 @@ pub(crate) fn mcp(args: McpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Starts the service with signals handled from the first moment on.
+/// Starts the service with signals handled from the first moment on. With `client`, one is to come, and file operations wait
+/// so long for a list that it announces.
 #[allow(clippy::type_complexity, reason = "the outer error is the machine's, the inner one has an exit code")]
 fn start(
     view: &ViewArgs,
     mountpoint: Option<PathBuf>,
-    expects_client: bool,
+    client: Option<Duration>,
 ) -> anyhow::Result<Result<(Arc<Service>, Receiver<End>), StartError>> {
     raise_descriptor_limit();
     let (sender, ended) = channel();
@@ -123,8 +125,9 @@ fn start(
             policy: AuthorityPolicy::from(view.authority),
             judge: view.judge()?,
             command_line: command_line?,
-            expects_client,
+            expects_client: client.is_some(),
         },
+        hold: client.unwrap_or_default(),
         require_root: view.require_root,
         ended: sender,
     };

@@ -30,6 +30,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) policy: Policy,
     pub(crate) allow_other: bool,
     pub(crate) record: RecordOptions,
+    /// How long a call may wait for a list that the client announced.
+    pub(crate) hold: Duration,
     pub(crate) publisher: PublisherOptions,
     /// Whether to go on when no root is usable and no client may bring one.
     pub(crate) require_root: bool,
@@ -116,6 +118,7 @@ impl Service {
                 allow_other: options.allow_other,
                 policy: options.policy,
                 timeout: CACHE_TIMEOUT,
+                hold: options.hold,
                 threads: std::thread::available_parallelism().map_or(8, |cpus| cpus.get().clamp(8, 16)),
             },
             Arc::clone(&record),

@@ -96,8 +96,12 @@ pub(crate) fn change(change: &Change) -> String {
         [] => String::new(),
         entries => format!("; {word} {}", entries.join(", ")),
     };
+    let stuck = match change.still_draining {
+        0 => String::new(),
+        calls => format!("; {calls} calls are stuck in a slow file system, and their answers will be refused"),
+    };
     format!(
-        "generation {}{}{}{}",
+        "generation {}{}{}{}{stuck}",
         change.generation,
         list("added", &change.added),
         list("removed", &change.revoked),

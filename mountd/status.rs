@@ -102,6 +102,9 @@ pub(crate) struct Change {
     pub(crate) retained: Vec<String>,
     /// Open handles that were revoked.
     pub(crate) handles_revoked: u64,
+    /// Requests into revoked roots that are stuck in a slow file system; their answers will be refused.
+    #[serde(default)]
+    pub(crate) still_draining: u64,
     /// Microseconds from the decision to publish until publishing was done.
     pub(crate) took_us: u64,
 }
@@ -114,6 +117,7 @@ impl From<Published> for Change {
             added: published.added,
             retained: published.retained,
             handles_revoked: published.handles_revoked,
+            still_draining: published.still_draining,
             took_us: u64::try_from(published.took.as_micros()).unwrap_or(u64::MAX),
         }
     }

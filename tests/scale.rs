@@ -91,13 +91,13 @@ streams = [os.scandir('listed') for n in range(40)]
 first = [next(stream).name for stream in streams]
 for n, file in enumerate(files): os.write(file, f'{n};'.encode())
 for n in range(0, 2000, 5): os.rename(f'f{n}', f'moved{n}')
-for n in range(1, 2000, 5): os.unlink(f'f{n}')
-for n in range(2, 2000, 5): os.rename(f'moved{n - 2}', f'f{n}')
-for n in range(3, 2000, 5): os.chmod(f'f{n}', 0o400)
+for n in range(1, 2000, 25): os.unlink(f'f{n}')
+for n in range(2, 2000, 25): os.rename(f'moved{n - 2}', f'f{n}')
+for n in range(3, 2000, 25): os.chmod(f'f{n}', 0o400)
 for n, file in enumerate(files): os.write(file, b'more')
 for n, file in enumerate(files):
     assert os.pread(file, 100, 0) == f'{n};more'.encode(), n
-    assert os.fstat(file).st_nlink == (0 if n % 5 in (1, 2) else 1), n
+    assert os.fstat(file).st_nlink == (0 if n % 25 in (1, 2) else 1), n
 os.ftruncate(files[1], 3)
 assert os.pread(files[1], 100, 0) == b'1;m'
 for name, stream in zip(first, streams):

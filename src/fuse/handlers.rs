@@ -14,7 +14,8 @@ use fuser::{
 use rustix::fs::OFlags;
 
 use super::convert::{caller, errno, file_attr, file_type, flags_request, node, times};
-use crate::view::wire::{Answer, Attr, Changes, Core, Entry, FileAt, Flags, Make, WriteMode};
+use crate::sys::Caller;
+use crate::view::wire::{Answer, Attr, Changes, Core, Entry, FileAt, Flags, Guest, Make, NodeId, WriteMode};
 
 /// Bytes of one write or read request: the kernel's own limit (`fs.fuse.max_pages_limit`, 256 pages).
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -40,21 +41,47 @@ macro_rules! answer {
     };
 }
 
-impl Adapter {
-    fn reply_entry(&self, reply: ReplyEntry, result: Result<Answer<Entry>, rustix::io::Errno>) {
-        let answer = answer!(reply, result);
-        let entry = &answer.value;
-        reply.entry(&self.timeout(entry), &file_attr(&entry.attr), Generation(entry.generation));
-    }
+/// Serves a call at once; or, while the list that allows it is awaited, puts it aside with a copy of what it borrows. The
+/// handler itself never blocks for that.
+macro_rules! serve {
+    ($self:ident, $reply:ident, [$first:expr, $second:expr], [$($borrowed:ident),*], |$view:ident| $body:expr) => {{
+        let nodes = [$first, $second];
+        if $self.view.hold.holds(nodes) {
+            let view = Arc::clone(&$self.view);
+            $(let $borrowed = $borrowed.to_owned();)*
+            let bytes = 0 $(+ $borrowed.len())*;
+            let rest = move |outcome: Result<(), rustix::io::Errno>| {
+                if let Err(error) = outcome {
+                    return $reply.error(errno(error));
+                }
+                $(let $borrowed = &*$borrowed;)*
+                let $view = &*view;
+                $body
+            };
+            $self.view.hold.wait(nodes, bytes, Box::new(rest));
+        } else {
+            let $view = &*$self.view;
+            $body
+        }
+    }};
+    ($self:ident, $reply:ident, $node:ident, [$($borrowed:ident),*], |$view:ident| $body:expr) => {
+        serve!($self, $reply, [$node, $node], [$($borrowed),*], |$view| $body)
+    };
+}
 
-    fn reply_attr(&self, reply: ReplyAttr, result: Result<Answer<Attr>, rustix::io::Errno>) {
-        let answer = answer!(reply, result);
-        reply.attr(&self.view.timeout, &file_attr(&answer.value));
-    }
+fn timeout(view: &Core, entry: &Entry) -> Duration {
+    if entry.lasting { view.timeout } else { Duration::ZERO }
+}
 
-    fn timeout(&self, entry: &Entry) -> Duration {
-        if entry.lasting { self.view.timeout } else { Duration::ZERO }
-    }
+fn reply_entry(view: &Core, reply: ReplyEntry, result: Result<Answer<Entry>, rustix::io::Errno>) {
+    let answer = answer!(reply, result);
+    let entry = &answer.value;
+    reply.entry(&timeout(view, entry), &file_attr(&entry.attr), Generation(entry.generation));
+}
+
+fn reply_attr(view: &Core, reply: ReplyAttr, result: Result<Answer<Attr>, rustix::io::Errno>) {
+    let answer = answer!(reply, result);
+    reply.attr(&view.timeout, &file_attr(&answer.value));
 }
 
 fn reply_empty(reply: ReplyEmpty, result: Result<Answer<()>, rustix::io::Errno>) {
@@ -71,6 +98,18 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Answer<Vec<u8>>, rus
         Ok(len) if len <= size => reply.data(value),
         _ => reply.error(Errno::ERANGE),
     }
+}
+
+fn read_into_reply(view: &Core, caller: Caller, at: FileAt, size: u32, reply: ReplyData) {
+    BUFFER.with_borrow_mut(|buffer| {
+        let size = size.min(MAX_TRANSFER) as usize;
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        let Some(buffer) = buffer.get_mut(..size) else { return reply.error(Errno::EINVAL) };
+        let answer = answer!(reply, view.read(caller, at, buffer));
+        reply.data(buffer.get(..answer.value).unwrap_or_default());
+    });
 }
 
 const fn open_flags(flags: i32) -> OFlags {
@@ -111,7 +150,8 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.reply_entry(reply, self.view.lookup(caller(req), node(parent), name.as_bytes()));
+        let (caller, parent, name) = (caller(req), node(parent), name.as_bytes());
+        serve!(self, reply, parent, [name], |view| reply_entry(view, reply, view.lookup(caller, parent, name)));
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
@@ -119,7 +159,8 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attr(reply, self.view.getattr(caller(req), node(ino)));
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| reply_attr(view, reply, view.getattr(caller, node)));
     }
 
     fn setattr(
@@ -140,13 +181,17 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let (caller, node) = (caller(req), node(ino));
         let changes = Changes { mode, uid, gid, size, times: times(atime, mtime), handle: fh.map(|fh| fh.0) };
-        self.reply_attr(reply, self.view.setattr(caller(req), node(ino), changes));
+        serve!(self, reply, node, [], |view| reply_attr(view, reply, view.setattr(caller, node, changes)));
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        let answer = answer!(reply, self.view.readlink(caller(req), node(ino)));
-        reply.data(&answer.value);
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.readlink(caller, node));
+            reply.data(&answer.value);
+        });
     }
 
     fn mknod(
@@ -159,26 +204,31 @@ impl Filesystem for Adapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let make = Make { mode, umask };
-        self.reply_entry(reply, self.view.mknod(caller(req), node(parent), name.as_bytes(), make));
+        let (caller, parent, name, make) = (caller(req), node(parent), name.as_bytes(), Make { mode, umask });
+        serve!(self, reply, parent, [name], |view| reply_entry(view, reply, view.mknod(caller, parent, name, make)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let make = Make { mode, umask };
-        self.reply_entry(reply, self.view.mkdir(caller(req), node(parent), name.as_bytes(), make));
+        let (caller, parent, name, make) = (caller(req), node(parent), name.as_bytes(), Make { mode, umask });
+        serve!(self, reply, parent, [name], |view| reply_entry(view, reply, view.mkdir(caller, parent, name, make)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.view.unlink(caller(req), node(parent), name.as_bytes()));
+        let (caller, parent, name) = (caller(req), node(parent), name.as_bytes());
+        serve!(self, reply, parent, [name], |view| reply_empty(reply, view.unlink(caller, parent, name)));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.view.rmdir(caller(req), node(parent), name.as_bytes()));
+        let (caller, parent, name) = (caller(req), node(parent), name.as_bytes());
+        serve!(self, reply, parent, [name], |view| reply_empty(reply, view.rmdir(caller, parent, name)));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let target = target.as_os_str().as_bytes();
-        self.reply_entry(reply, self.view.symlink(caller(req), node(parent), link_name.as_bytes(), target));
+        let (caller, parent, name) = (caller(req), node(parent), link_name.as_bytes());
+        let text = target.as_os_str().as_bytes();
+        serve!(self, reply, parent, [name, text], |view| {
+            reply_entry(view, reply, view.symlink(caller, parent, name, text));
+        });
     }
 
     fn rename(
@@ -191,22 +241,31 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = ((node(parent), name.as_bytes()), (node(newparent), newname.as_bytes()));
+        let (caller, name, newname) = (caller(req), name.as_bytes(), newname.as_bytes());
+        let (parent, newparent) = (node(parent), node(newparent));
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        reply_empty(reply, self.view.rename(caller(req), from, to, flags));
+        serve!(self, reply, [parent, newparent], [name, newname], |view| {
+            reply_empty(reply, view.rename(caller, (parent, name), (newparent, newname), flags));
+        });
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        self.reply_entry(reply, self.view.link(caller(req), node(ino), node(newparent), newname.as_bytes()));
+        let (caller, node, parent, name) = (caller(req), node(ino), node(newparent), newname.as_bytes());
+        serve!(self, reply, [node, parent], [name], |view| {
+            reply_entry(view, reply, view.link(caller, node, parent, name));
+        });
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let answer = answer!(reply, self.view.open(caller(req), node(ino), open_flags(flags.0)));
-        let opened = answer.value;
-        let mut flags = FopenFlags::empty();
-        flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-        flags.set(FopenFlags::FOPEN_NOFLUSH, opened.read_only);
-        reply.opened(FileHandle(opened.handle), flags);
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.open(caller, node, open_flags(flags.0)));
+            let opened = answer.value;
+            let mut flags = FopenFlags::empty();
+            flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+            flags.set(FopenFlags::FOPEN_NOFLUSH, opened.read_only);
+            reply.opened(FileHandle(opened.handle), flags);
+        });
     }
 
     fn create(
@@ -219,17 +278,18 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let make = Make { mode, umask };
-        let result = self.view.create(caller(req), node(parent), name.as_bytes(), make, open_flags(flags));
-        let answer = answer!(reply, result);
-        let (entry, handle) = &answer.value;
-        reply.created(
-            &self.timeout(entry),
-            &file_attr(&entry.attr),
-            Generation(entry.generation),
-            FileHandle(*handle),
-            FopenFlags::empty(),
-        );
+        let (caller, parent, name, make) = (caller(req), node(parent), name.as_bytes(), Make { mode, umask });
+        serve!(self, reply, parent, [name], |view| {
+            let answer = answer!(reply, view.create(caller, parent, name, make, open_flags(flags)));
+            let (entry, handle) = &answer.value;
+            reply.created(
+                &timeout(view, entry),
+                &file_attr(&entry.attr),
+                Generation(entry.generation),
+                FileHandle(*handle),
+                FopenFlags::empty(),
+            );
+        });
     }
 
     fn read(
@@ -243,15 +303,8 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size.min(MAX_TRANSFER) as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let Some(buffer) = buffer.get_mut(..size) else { return reply.error(Errno::EINVAL) };
-            let answer = answer!(reply, self.view.read(caller(req), at(ino, fh, offset), buffer));
-            reply.data(buffer.get(..answer.value).unwrap_or_default());
-        });
+        let (caller, node, at) = (caller(req), node(ino), at(ino, fh, offset));
+        serve!(self, reply, node, [], |view| read_into_reply(view, caller, at, size, reply));
     }
 
     fn write(
@@ -266,14 +319,22 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let mode = WriteMode {
-            append: open_flags(flags.0).contains(OFlags::APPEND) && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            guest: if written_back { Guest::WriteBack } else { Guest::Call },
+            append: open_flags(flags.0).contains(OFlags::APPEND) && !written_back,
             kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        let answer = answer!(reply, self.view.write(caller(req), at(ino, fh, offset), data, mode));
-        reply.written(u32::try_from(answer.value).unwrap_or(u32::MAX));
+        // Pages that are written back wait for nobody: a revocation may be waiting for them.
+        let (caller, at) = (caller(req), at(ino, fh, offset));
+        let held = if written_back { NodeId::TOP } else { at.node };
+        serve!(self, reply, held, [data], |view| {
+            let answer = answer!(reply, view.write(caller, at, data, mode));
+            reply.written(u32::try_from(answer.value).unwrap_or(u32::MAX));
+        });
     }
 
+    /// Ends something, like the next two, and so does not wait for a list.
     fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         reply_empty(reply, self.view.flush(caller(req), node(ino), fh.0));
     }
@@ -297,36 +358,45 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let answer = answer!(reply, self.view.opendir(caller(req), node(ino)));
-        reply.opened(FileHandle(answer.value), FopenFlags::empty());
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.opendir(caller, node));
+            reply.opened(FileHandle(answer.value), FopenFlags::empty());
+        });
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let result = self.view.readdir(caller(req), node(ino), fh.0, offset, false, &mut |item| {
-            reply.add(INodeNo(item.node.raw()), item.next, file_type(item.kind), OsStr::from_bytes(item.name))
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let result = view.readdir(caller, node, fh.0, offset, false, &mut |item| {
+                reply.add(INodeNo(item.node.raw()), item.next, file_type(item.kind), OsStr::from_bytes(item.name))
+            });
+            let _answer = answer!(reply, result);
+            reply.ok();
         });
-        let _answer = answer!(reply, result);
-        reply.ok();
     }
 
     fn readdirplus(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let result = self.view.readdir(caller(req), node(ino), fh.0, offset, true, &mut |item| {
-            let name = OsStr::from_bytes(item.name);
-            match &item.entry {
-                Some(entry) => {
-                    let attr = file_attr(&entry.attr);
-                    reply.add(attr.ino, item.next, name, &self.timeout(entry), &attr, Generation(entry.generation))
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let result = view.readdir(caller, node, fh.0, offset, true, &mut |item| {
+                let name = OsStr::from_bytes(item.name);
+                match &item.entry {
+                    Some(entry) => {
+                        let (attr, generation) = (file_attr(&entry.attr), Generation(entry.generation));
+                        reply.add(attr.ino, item.next, name, &timeout(view, entry), &attr, generation)
+                    }
+                    // `.` and `..`: the kernel takes their numbers and looks nothing up.
+                    None => {
+                        let mut attr = file_attr(&view.top_attr(&view.current.load()));
+                        attr.ino = INodeNo(item.node.raw());
+                        reply.add(attr.ino, item.next, name, &Duration::ZERO, &attr, Generation(0))
+                    }
                 }
-                // `.` and `..`: the kernel takes their numbers and looks nothing up.
-                None => {
-                    let mut attr = file_attr(&self.view.top_attr(&self.view.current.load()));
-                    attr.ino = INodeNo(item.node.raw());
-                    reply.add(attr.ino, item.next, name, &Duration::ZERO, &attr, Generation(0))
-                }
-            }
+            });
+            let _answer = answer!(reply, result);
+            reply.ok();
         });
-        let _answer = answer!(reply, result);
-        reply.ok();
     }
 
     fn releasedir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
@@ -339,20 +409,23 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        let answer = answer!(reply, self.view.statfs(caller(req), node(ino)));
-        match &answer.value {
-            Some(fs) => reply.statfs(
-                fs.f_blocks,
-                fs.f_bfree,
-                fs.f_bavail,
-                fs.f_files,
-                fs.f_ffree,
-                u32::try_from(fs.f_bsize).unwrap_or(4096),
-                u32::try_from(fs.f_namemax).unwrap_or(255),
-                u32::try_from(fs.f_frsize).unwrap_or(4096),
-            ),
-            None => reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096),
-        }
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.statfs(caller, node));
+            match &answer.value {
+                Some(fs) => reply.statfs(
+                    fs.f_blocks,
+                    fs.f_bfree,
+                    fs.f_bavail,
+                    fs.f_files,
+                    fs.f_ffree,
+                    u32::try_from(fs.f_bsize).unwrap_or(4096),
+                    u32::try_from(fs.f_namemax).unwrap_or(255),
+                    u32::try_from(fs.f_frsize).unwrap_or(4096),
+                ),
+                None => reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096),
+            }
+        });
     }
 
     fn setxattr(
@@ -365,23 +438,30 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.view.setxattr(caller(req), node(ino), name, value, flags.cast_unsigned()));
+        let (caller, node, flags) = (caller(req), node(ino), flags.cast_unsigned());
+        serve!(self, reply, node, [name, value], |view| {
+            reply_empty(reply, view.setxattr(caller, node, name, value, flags));
+        });
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, size, self.view.getxattr(caller(req), node(ino), name));
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [name], |view| reply_xattr(reply, size, view.getxattr(caller, node, name)));
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, size, self.view.listxattr(caller(req), node(ino)));
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [], |view| reply_xattr(reply, size, view.listxattr(caller, node)));
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.view.removexattr(caller(req), node(ino), name));
+        let (caller, node) = (caller(req), node(ino));
+        serve!(self, reply, node, [name], |view| reply_empty(reply, view.removexattr(caller, node, name)));
     }
 
     fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        reply_empty(reply, self.view.access(caller(req), node(ino), mask.contains(AccessFlags::W_OK)));
+        let (caller, node, writes) = (caller(req), node(ino), mask.contains(AccessFlags::W_OK));
+        serve!(self, reply, node, [], |view| reply_empty(reply, view.access(caller, node, writes)));
     }
 
     fn fallocate(
@@ -394,13 +474,18 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.view.fallocate(caller(req), at(ino, fh, offset), length, mode.cast_unsigned()));
+        let (caller, node, at) = (caller(req), node(ino), at(ino, fh, offset));
+        let mode = mode.cast_unsigned();
+        serve!(self, reply, node, [], |view| reply_empty(reply, view.fallocate(caller, at, length, mode)));
     }
 
     fn lseek(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let answer = answer!(reply, self.view.lseek(caller(req), at(ino, fh, offset), whence));
-        reply.offset(answer.value.cast_signed());
+        let (caller, node, at) = (caller(req), node(ino), at(ino, fh, offset));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.lseek(caller, at, whence));
+            reply.offset(answer.value.cast_signed());
+        });
     }
 
     fn copy_file_range(
@@ -416,9 +501,12 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let caller = caller(req);
         let (from, to) = (at(ino_in, fh_in, offset_in), at(ino_out, fh_out, offset_out));
-        let answer = answer!(reply, self.view.copy_range(caller(req), from, to, len));
-        reply.written(u32::try_from(answer.value).unwrap_or(u32::MAX));
+        serve!(self, reply, [from.node, to.node], [], |view| {
+            let answer = answer!(reply, view.copy_range(caller, from, to, len));
+            reply.written(u32::try_from(answer.value).unwrap_or(u32::MAX));
+        });
     }
 
     /// There is no device behind a file of the view.
@@ -439,14 +527,17 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         let Some(request) = flags_request(cmd, in_data) else { return reply.error(Errno::ENOTTY) };
-        let answer = answer!(reply, self.view.flags(caller(req), at(ino, fh, 0), request));
-        let words: &[u32] = match &answer.value {
-            Flags::Plain(flags) => std::slice::from_ref(flags),
-            Flags::Extended(words) => words,
-            Flags::Done => &[],
-        };
-        let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        data.truncate(out_size as usize);
-        reply.ioctl(0, &data);
+        let (caller, node, at) = (caller(req), node(ino), at(ino, fh, 0));
+        serve!(self, reply, node, [], |view| {
+            let answer = answer!(reply, view.flags(caller, at, request));
+            let words: &[u32] = match &answer.value {
+                Flags::Plain(flags) => std::slice::from_ref(flags),
+                Flags::Extended(words) => words,
+                Flags::Done => &[],
+            };
+            let mut data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            data.truncate(out_size as usize);
+            reply.ioctl(0, &data);
+        });
     }
 }

@@ -107,6 +107,7 @@ impl Actor {
                 if self.lists.announce() && self.lists.state() == ListState::Stale {
                     self.why = "the client announced a new list, which is not in force yet".into();
                     self.tell();
+                    self.stage.hold(&self.announcers());
                 }
                 Ok(self.unchanged())
             }
@@ -209,11 +210,22 @@ impl Actor {
             added: turnover.added,
             retained: turnover.retained,
             handles_revoked: installed.handles_revoked,
+            still_draining: installed.still_draining,
             took: started.elapsed(),
         };
         self.tell();
+        if self.lists.state() == ListState::Stale {
+            // Something else than the list that was announced.
+            self.stage.hold(&self.announcers());
+        }
         self.record.snapshot(&event(trigger, &old, &self.snapshot, &published));
         published
+    }
+
+    /// The roots in force that the client alone supplied: its next list may be without them.
+    fn announcers(&self) -> Vec<Instance> {
+        let (operators, clients) = self.chosen.split_at(self.lists.operators_part().min(self.chosen.len()));
+        clients.iter().flatten().filter(|instance| !operators.contains(&Some(**instance))).copied().collect()
     }
 
     /// Makes the state known to [`super::Publisher::status`].
@@ -235,6 +247,7 @@ impl Actor {
             added: Vec::new(),
             retained: entries(&self.snapshot.roots),
             handles_revoked: 0,
+            still_draining: 0,
             took: Duration::ZERO,
         }
     }
@@ -336,6 +349,7 @@ fn event(trigger: Trigger, old: &Snapshot, new: &Snapshot, published: &Published
         retained: published.retained.clone(),
         refused: new.refused.iter().map(|r| RefusedEvent { uri: r.uri.clone(), reason: r.reason }).collect(),
         handles_revoked: published.handles_revoked,
+        still_draining: published.still_draining,
         took_us: u64::try_from(published.took.as_micros()).unwrap_or(u64::MAX),
         result: "published",
     }

@@ -16,7 +16,9 @@ use serde::Serialize;
 
 use self::actor::{Actor, Change, Command};
 use crate::record::Record;
-use crate::roots::{Authority, AuthorityPolicy, JudgeOptions, ListState, RootInput, RootSource, Snapshot, Trigger};
+use crate::roots::{
+    Authority, AuthorityPolicy, Instance, JudgeOptions, ListState, RootInput, RootSource, Snapshot, Trigger,
+};
 
 /// How a revocation treats data that a program has written through a map and the kernel has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,10 @@ pub trait Stage: Send + Sync {
     /// Makes `snapshot` the current one and revokes the roots that are not in it. Returns when publishing is done.
     fn install(&self, snapshot: Arc<Snapshot>, manner: Manner) -> Installed;
 
+    /// Calls into these roots wait until the next snapshot is installed: a list was announced that may be without them.
+    /// Returns at once.
+    fn hold(&self, roots: &[Instance]);
+
     /// Learns how good the list in force is, to tell those who ask the view. Returns at once.
     fn show_state(&self, state: ListState);
 
@@ -63,6 +69,8 @@ pub struct Published {
     pub retained: Vec<String>,
     /// Open handles that were revoked.
     pub handles_revoked: u64,
+    /// Requests into revoked roots that are stuck in a slow backing call; their answers will be refused.
+    pub still_draining: u64,
     /// From the decision to publish until it was done.
     pub took: Duration,
 }

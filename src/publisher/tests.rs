@@ -10,6 +10,7 @@ use super::*;
 #[derive(Default)]
 struct FakeStage {
     installed: Mutex<Vec<(Arc<Snapshot>, Manner)>>,
+    held: Mutex<Vec<Instance>>,
     busy: AtomicBool,
 }
 
@@ -29,6 +30,10 @@ impl Stage for FakeStage {
         self.installed.lock().push((snapshot, manner));
         self.busy.store(false, Ordering::SeqCst);
         Installed { handles_revoked: 7, ..Installed::default() }
+    }
+
+    fn hold(&self, roots: &[Instance]) {
+        *self.held.lock() = roots.to_vec();
     }
 
     fn show_state(&self, _: ListState) {}
@@ -131,6 +136,7 @@ fn stale_then_unavailable_then_back() {
     bench.client(&["a"]);
     assert_eq!(bench.publisher.announce().unwrap().generation, 2);
     bench.expect(ListState::Stale, Authority::Client, &["a"]);
+    assert_eq!(*bench.stage.held.lock(), [bench.stage.last().roots[0].instance]);
     bench.publisher.unavailable("no answer in 5 s").unwrap();
     bench.expect(ListState::Unavailable, Authority::Client, &[]);
     assert_eq!(bench.publisher.status().why, "no answer in 5 s");
@@ -145,6 +151,10 @@ fn union_loses_only_the_clients_part() {
     let bench = Bench::new(AuthorityPolicy::Union, &["c"]);
     bench.client(&["a", "c"]);
     bench.expect(ListState::Active, Authority::Client, &["a", "c"]);
+    bench.publisher.announce().unwrap();
+    let last = bench.stage.last();
+    let held = last.by_entry(b"a").unwrap().instance;
+    assert_eq!(*bench.stage.held.lock(), [held], "the operator's own is nobody else's to take");
     let published = bench.publisher.unavailable("gone").unwrap();
     assert_eq!((published.revoked, published.retained), (vec!["a".to_owned()], vec!["c".to_owned()]));
     bench.expect(ListState::Unavailable, Authority::CommandLine, &["c"]);

@@ -34,8 +34,16 @@ pub struct SnapshotEvent {
     pub refused: Vec<RefusedEvent>,
     /// Open handles that were revoked.
     pub handles_revoked: u64,
+    /// Requests into revoked roots that were stuck in a slow backing call when publishing was done; their answers are refused.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub still_draining: u64,
     /// From the decision to publish until it was done, in microseconds.
     pub took_us: u64,
     /// `published`.
     pub result: &'static str,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

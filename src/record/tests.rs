@@ -41,6 +41,7 @@ fn change(uris: usize) -> SnapshotEvent {
         retained: uris,
         refused: vec![],
         handles_revoked: 3,
+        still_draining: 0,
         took_us: 412,
         result: "published",
     }

@@ -105,6 +105,16 @@ impl Lists {
         }
     }
 
+    /// How many elements of the [effective](Self::effective) list are the operator's whatever the client says. They stand
+    /// first.
+    #[must_use]
+    pub fn operators_part(&self) -> usize {
+        match self.policy {
+            AuthorityPolicy::Client => 0,
+            AuthorityPolicy::CommandLine | AuthorityPolicy::Union => self.operators().len(),
+        }
+    }
+
     /// The client gave a list. Says whether it counts.
     pub fn set_client(&mut self, list: Vec<RootInput>) -> bool {
         if self.wants_client() {

@@ -84,6 +84,12 @@ pub(crate) fn open_below(dir: impl AsFd, names: &[Name], mounts: Mounts) -> io::
     }
 }
 
+/// Looks a name up, for the sake of the lookup.
+pub(crate) fn look_up(dir: impl AsFd, name: &Name) -> io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(dir, name.as_c_str(), flags, rustix::fs::StatxFlags::empty()).map(drop)
+}
+
 /// The directory above a directory, on the same mount unless others may be entered.
 pub(crate) fn open_parent(dir: impl AsFd, mounts: Mounts) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

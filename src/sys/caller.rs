@@ -17,6 +17,11 @@ pub struct Caller {
     pub pid: u32,
 }
 
+/// This thread, as the kernel names it in a request that the thread causes (`gettid(2)`).
+pub(crate) fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
 const OWN_MASK: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// The thread has a caller's file-system ids, groups and umask until this is dropped.

@@ -9,7 +9,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::burial::Burial;
 use super::descriptors::Descriptors;
+use super::gate::Guest;
+use super::hold::Hold;
 use super::inodes::{Inode, Place as Found};
 use super::node::NodeId;
 use super::tidy::Tidy;
@@ -79,7 +82,10 @@ pub(crate) struct Core {
     /// Open streams of the top directory.
     pub(crate) listings: Mutex<HashMap<u64, Arc<Listing>>>,
     pub(crate) requests: AtomicU64,
-    pub(crate) caches: OnceLock<Box<dyn KernelCaches>>,
+    pub(crate) caches: OnceLock<Arc<dyn KernelCaches>>,
+    pub(crate) hold: Hold,
+    /// Trees whose revocation has not ended, and what it makes the kernel forget.
+    pub(crate) burial: Arc<Burial>,
     record: Arc<Record>,
     /// Revoked roots, oldest first.
     retired: Mutex<VecDeque<Arc<Retired>>>,
@@ -91,20 +97,21 @@ pub(crate) struct Core {
 pub(crate) struct Call {
     pub(crate) current: Arc<Current>,
     pub(crate) caller: Caller,
-    inside: Option<(Pass, Arc<Inode>)>,
+    /// On an inode; none at the top.
+    inside: Option<Pass>,
 }
 
 impl Call {
     pub(crate) fn place(&self) -> Place<'_> {
         match &self.inside {
-            Some((pass, _)) => Place::In(&pass.tree().root),
+            Some(pass) => Place::In(&pass.tree().root),
             None => Place::Top,
         }
     }
 
     /// The tree and inode; EPERM at the top, where the decision has refused already.
     pub(crate) fn inside(&self) -> Result<(&Arc<Tree>, &Arc<Inode>), Errno> {
-        self.inside.as_ref().map(|(pass, inode)| (pass.tree(), inode)).ok_or(Errno::PERM)
+        self.inside.as_ref().and_then(|pass| Some((pass.tree(), pass.inode()?))).ok_or(Errno::PERM)
     }
 
     pub(crate) const fn is_top(&self) -> bool {
@@ -130,12 +137,12 @@ impl Call {
 
     /// The same for an operation with a second call.
     pub(crate) fn answer_with<T>(self, other: Self, value: T) -> Result<Answer<T>, Errno> {
-        self.answer_under(other.inside.into_iter().map(|(pass, _)| pass).collect(), value)
+        self.answer_under(other.inside.into_iter().collect(), value)
     }
 
     /// The same with further trees that the answer speaks of.
     pub(crate) fn answer_under<T>(self, mut passes: Vec<Pass>, value: T) -> Result<Answer<T>, Errno> {
-        let own = self.inside.map(|(pass, _)| pass);
+        let own = self.inside;
         if own.iter().chain(&passes).any(|pass| pass.tree().gate.is_closed()) {
             return Err(Errno::STALE);
         }
@@ -214,6 +221,8 @@ impl Core {
             listings: Mutex::default(),
             requests: AtomicU64::new(0),
             caches: OnceLock::new(),
+            hold: Hold::new(options.hold),
+            burial: Arc::default(),
             record,
             retired: Mutex::default(),
         }
@@ -223,19 +232,24 @@ impl Core {
     ///
     /// ESTALE: the root was revoked, or the kernel names an inode that it has forgotten.
     pub(crate) fn admit(&self, caller: Caller, op: Op, node: NodeId) -> Result<Call, Errno> {
+        self.admit_guest(caller, op, node, Guest::Call)
+    }
+
+    /// The same for the kernel itself, too, with a page that a program wrote through a map.
+    pub(crate) fn admit_guest(&self, caller: Caller, op: Op, node: NodeId, guest: Guest) -> Result<Call, Errno> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.keep_budget();
         let current = self.current.load_full();
         if node == NodeId::TOP {
             return Ok(Call { current, caller, inside: None });
         }
-        let pass = current.trees.get(&node.instance()).and_then(Pass::into_tree);
+        let pass = current.trees.get(&node.instance()).and_then(|tree| Pass::into_tree(tree, guest));
         let Some(pass) = pass else {
             self.record_revoked(&current, caller, op, node);
             return Err(Errno::STALE);
         };
-        let inode = pass.tree().inodes.get(node).ok_or(Errno::STALE)?;
-        Ok(Call { current, caller, inside: Some((pass, inode)) })
+        let inside = Some(pass.onto(node)?);
+        Ok(Call { current, caller, inside })
     }
 
     pub(crate) const fn mounts(&self) -> Mounts {

@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::core::{Answer, Call, Core, Ends};
+use super::gate::Guest;
 use super::node::NodeId;
 use crate::authorize::{Ask, Op, Place, Verdict, decide};
 use crate::sys::{self, Caller, Kind};
@@ -28,6 +29,8 @@ pub(crate) struct FileAt {
 /// How a write is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteMode {
+    /// Whose data it is: a call's, or a page's (`FUSE_WRITE_CACHE`).
+    pub(crate) guest: Guest,
     /// At the end of the file, wherever that is by now (`O_APPEND`).
     pub(crate) append: bool,
     /// Set-id bits and file capabilities go, because the writer lacks the right to keep them (`FUSE_WRITE_KILL_SUIDGID`).
@@ -112,7 +115,7 @@ impl Core {
         data: &[u8],
         mode: WriteMode,
     ) -> Result<Answer<usize>, Errno> {
-        let call = self.admit(caller, Op::Write, at.node)?;
+        let call = self.admit_guest(caller, Op::Write, at.node, mode.guest)?;
         let file = self.serve(&call, at.handle, OFlags::RDWR)?;
         let write = || sys::write_at(&file, data, at.offset, mode.append);
         let written = if mode.kill_privileges { self.change_data(&call, &file, write) } else { write() }?;

@@ -48,9 +48,9 @@ impl Handle {
     }
 
     /// Closes the descriptor if it was not used since the last time and can be had again.
-    fn give_up(&self, ran_out: bool) -> bool {
+    fn give_up(&self, pinned: bool, ran_out: bool) -> bool {
         match self {
-            Self::File(file) => file.give_up(ran_out),
+            Self::File(file) => file.give_up(pinned, ran_out),
             // One that is being read is in use.
             Self::Directory { stream, .. } => stream.try_lock().is_some_and(|stream| stream.give_up(ran_out)),
         }
@@ -92,19 +92,21 @@ impl OpenFile {
         Ok(self.slot.keep(fd, Holder::Handle(self.node, self.number)))
     }
 
-    fn give_up(&self, ran_out: bool) -> bool {
-        if (self.slot.was_used() && !ran_out) || !self.can_be_had_again() {
+    fn give_up(&self, pinned: bool, ran_out: bool) -> bool {
+        if (self.slot.was_used() && !ran_out) || !self.can_be_had_again(pinned) {
             return false;
         }
         drop(self.slot.take());
         true
     }
 
-    /// Whether closing the descriptor now loses nothing. A file that has no name left is not found again by one, and what was
-    /// made writable by its creation alone (`O_EXCL` with mode 0444) is not opened for writing again.
-    fn can_be_had_again(&self) -> bool {
+    /// Whether closing the descriptor now loses nothing. A file that has no name left is not found again by one, unless its
+    /// inode is pinned; and what was made writable by its creation alone (`O_EXCL` with mode 0444) is not opened for writing
+    /// again.
+    fn can_be_had_again(&self, pinned: bool) -> bool {
         self.slot.peek().is_none_or(|fd| {
-            sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0) && sys::may_reopen(&*fd, self.flags).unwrap_or(false)
+            (pinned || sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0))
+                && sys::may_reopen(&*fd, self.flags).unwrap_or(false)
         })
     }
 
@@ -113,7 +115,7 @@ impl OpenFile {
     /// program's descriptor may go on, upon which it is opened again.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         let Some(fd) = self.slot.peek() else { return Ok(()) };
-        if !self.can_be_had_again() {
+        if !self.can_be_had_again(false) {
             return sys::flush(&*fd);
         }
         drop(fd);
@@ -241,10 +243,11 @@ impl HandleTable {
         self.handles.write().remove(&number)
     }
 
-    /// Closes the descriptor of one handle that the budget named; false when it should be spared.
-    pub(crate) fn give_up(&self, number: u64, ran_out: bool) -> bool {
+    /// Closes the descriptor of one handle that the budget named; false when it should be spared. `pinned` says that its
+    /// inode leads to the object without a name.
+    pub(crate) fn give_up(&self, number: u64, pinned: bool, ran_out: bool) -> bool {
         let handle = self.handles.read().get(&number).cloned();
-        handle.is_none_or(|handle| handle.give_up(ran_out))
+        handle.is_none_or(|handle| handle.give_up(pinned, ran_out))
     }
 
     /// Any descriptor that a handle of this inode holds: all that leads to an object whose name somebody took away.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -31,6 +31,8 @@ pub(crate) struct Inode {
     /// Tells two objects apart that had the same inode number one after the other (`fuse_entry_out.generation`).
     pub(crate) generation: u32,
     pub(crate) kind: Kind,
+    /// Requests that are on it at the moment.
+    inside: AtomicU32,
     pub(crate) dev: u64,
     ino: u64,
     birth: Birth,
@@ -85,6 +87,19 @@ impl Inode {
         if self.is(&sys::stat(&fd)?) { Ok(self.keep(fd)) } else { Err(Errno::STALE) }
     }
 
+    pub(super) fn enter(&self) {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A request is on it: the kernel may hold its pages or its lock until that has been answered.
+    pub(super) fn is_busy(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) > 0
+    }
+
     /// Keeps a descriptor of this very object.
     pub(crate) fn keep(&self, fd: OwnedFd) -> Arc<OwnedFd> {
         self.slot.keep(fd, Holder::Inode(self.node))
@@ -133,6 +148,11 @@ impl Inode {
         }
         drop(self.slot.take());
         true
+    }
+
+    /// Its descriptor stays, whatever happens to its name: a handle can be opened again through it.
+    pub(super) fn is_pinned(&self) -> bool {
+        matches!(*self.place.lock(), Place::Gone) && self.slot.peek().is_some()
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -265,6 +285,7 @@ impl InodeTable {
             node,
             generation,
             kind: stat.kind,
+            inside: AtomicU32::new(0),
             dev: stat.id.dev,
             ino: stat.id.ino,
             birth: stat.birth,
@@ -310,9 +331,9 @@ impl InodeTable {
         self.get(node).is_none_or(|inode| inode.give_up(ran_out))
     }
 
-    /// Every nodeid of the tree.
-    pub(crate) fn nodes(&self) -> Vec<NodeId> {
-        self.shards.iter().flat_map(|shard| shard.read().keys().copied().collect::<Vec<_>>()).collect()
+    /// Every inode of the tree.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        self.shards.iter().flat_map(|shard| shard.read().values().cloned().collect::<Vec<_>>()).collect()
     }
 
     pub(crate) fn len(&self) -> u64 {

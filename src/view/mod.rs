@@ -1,6 +1,7 @@
 //! The mounted view: what the kernel asks, answered from the current snapshot.
 
 mod attrs;
+mod burial;
 mod check;
 mod core;
 mod depth;
@@ -10,6 +11,7 @@ mod files;
 mod flags;
 mod gate;
 mod handles;
+mod hold;
 mod inodes;
 mod links;
 mod names;
@@ -43,6 +45,7 @@ pub(crate) mod wire {
     pub(crate) use super::core::{Answer, Attr, Core, Entry, KernelCaches};
     pub(crate) use super::files::{FileAt, WriteMode};
     pub(crate) use super::flags::{Flags, FlagsRequest};
+    pub(crate) use super::gate::Guest;
     pub(crate) use super::names::Make;
     pub(crate) use super::node::NodeId;
 }
@@ -58,6 +61,8 @@ pub struct ViewOptions {
     pub policy: Policy,
     /// How long the kernel may use a name, or attributes, without asking.
     pub timeout: Duration,
+    /// How long a call may wait for a list that was announced; zero lets the old list serve meanwhile.
+    pub hold: Duration,
     /// Threads that serve requests.
     pub threads: usize,
 }
@@ -109,7 +114,7 @@ impl View {
             .map_err(|error| failed(explain_mount_error(&error)))?;
         // Neither was set before: the core is new.
         let _ = core.own_mount.set(session.mount_id);
-        let _ = core.caches.set(Box::new(caches));
+        let _ = core.caches.set(Arc::new(caches));
         Ok(Self { core, session })
     }
 
@@ -152,6 +157,7 @@ impl View {
             let generation = self.core.current.load().snapshot.generation;
             let authority = self.core.current.load().snapshot.authority;
             let empty = Snapshot { generation, authority, roots: Vec::new(), refused: Vec::new() };
+            self.core.burial.close();
             self.core.install(Arc::new(empty), Manner::Graceful);
         }
         self.session.unmount();
@@ -172,6 +178,10 @@ impl Drop for View {
 impl Stage for View {
     fn install(&self, snapshot: Arc<Snapshot>, manner: Manner) -> Installed {
         self.core.install(snapshot, manner)
+    }
+
+    fn hold(&self, roots: &[Instance]) {
+        self.core.hold.begin(roots);
     }
 
     fn show_state(&self, state: ListState) {

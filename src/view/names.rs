@@ -29,6 +29,9 @@ impl Core {
         let call = self.admit(caller, Op::Lookup, parent)?;
         let name = self.name(&call, Op::Lookup, name)?;
         if call.is_top() {
+            if let Some(entry) = self.burial.grave(&name, caller.pid) {
+                return call.answer(entry);
+            }
             let (entry, pass) = self.top_lookup(&call, &name)?;
             return call.answer_under(vec![pass], entry);
         }
@@ -38,10 +41,13 @@ impl Core {
     }
 
     pub(crate) fn forget(&self, node: NodeId, count: u64) {
-        if let Some(tree) = self.current.load().trees.get(&node.instance()) {
-            if tree.inodes.forget(node, count) {
-                self.tidy.freed(1);
-            }
+        let current = self.current.load();
+        let forgotten = match current.trees.get(&node.instance()) {
+            Some(tree) => tree.inodes.forget(node, count),
+            None => self.burial.dying(node.instance()).is_some_and(|tree| tree.inodes.forget(node, count)),
+        };
+        if forgotten {
+            self.tidy.freed(1);
         }
     }
 
@@ -215,7 +221,7 @@ impl Core {
         let (tree, inode) = call.inside()?;
         let removed = self.with_room(|| {
             let dir = call.descriptor_in_place()?;
-            let known = Held::of(tree, inode, &dir, &name);
+            let known = Held::of(tree, inode, &dir, &name)?;
             let _acting = sys::act_as(&caller, None)?;
             act(&dir, &name).map(|()| known)
         });
@@ -245,8 +251,8 @@ impl Core {
         let exchanged = flags.contains(RenameFlags::EXCHANGE);
         let renamed = self.with_room(|| {
             let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
-            let moved = Held::of(source_tree, source_dir, &source_fd, &from);
-            let replaced = Held::of(target_tree, target_dir, &target_fd, &to);
+            let moved = Held::of(source_tree, source_dir, &source_fd, &from)?;
+            let replaced = Held::of(target_tree, target_dir, &target_fd, &to)?;
             if !moved.may_come_below(target_dir) || (exchanged && !replaced.may_come_below(source_dir)) {
                 // Not EXDEV: the copy that mv would make has the same link in the same place, and fails half-way.
                 return Err(self.refuse(&ends, Op::Rename, Reason::SymlinkOutside, Errno::BUSY));
@@ -285,19 +291,22 @@ struct Held {
 }
 
 impl Held {
-    fn of(tree: &Tree, directory: &Arc<Inode>, dir: &OwnedFd, name: &Name) -> Self {
+    /// EMFILE, ENFILE, ENOMEM: it may be there and cannot be held, so that its name must not go now.
+    fn of(tree: &Tree, directory: &Arc<Inode>, dir: &OwnedFd, name: &Name) -> Result<Self, Errno> {
         let place = child_of(directory, name);
-        let Ok((fd, stat)) = tree.step(dir, name) else { return Self { inodes: Vec::new(), place } };
+        let (fd, stat) = match tree.step(dir, name) {
+            Ok(found) => found,
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+            Err(_) => return Ok(Self { inodes: Vec::new(), place }),
+        };
         let inodes = tree.known(&stat);
         for inode in inodes.iter().skip(1) {
-            if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(&fd, 0) {
-                inode.keep(copy);
-            }
+            inode.keep(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?);
         }
         if let Some(inode) = inodes.first() {
             inode.keep(fd);
         }
-        Self { inodes, place }
+        Ok(Self { inodes, place })
     }
 
     /// The object may be moved into this directory (see [`super::depth`]).

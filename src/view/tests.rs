@@ -11,6 +11,7 @@ use super::ViewOptions;
 use super::core::{Core, Entry};
 use super::descriptors::Descriptors;
 use super::files::{FileAt, WriteMode};
+use super::gate::Guest;
 use super::names::Make;
 use super::node::NodeId;
 use crate::authorize::Policy;
@@ -46,6 +47,7 @@ fn lab_with(descriptors: usize, policy: Policy) -> Lab {
         policy,
         timeout: Duration::from_secs(1),
         threads: 1,
+        hold: Duration::ZERO,
     };
     let core = Core::new(&options, "/nowhere".into(), Arc::new(Record::default()), Descriptors::new(descriptors));
     Lab { _dir: dir, base, core, judge: Judge::new(JudgeOptions::default()), snapshot: None }
@@ -157,7 +159,7 @@ fn open_files_are_not_bound_to_descriptors() {
         open.push((FileAt { node: entry.attr.node, handle, offset: 0 }, name));
     }
     let listed = lab.core.opendir(ME, root).unwrap().value;
-    let plain = WriteMode { append: false, kill_privileges: false };
+    let plain = WriteMode { guest: Guest::Call, append: false, kill_privileges: false };
     for (at, name) in &open {
         lab.core.write(ME, *at, name.as_bytes(), plain).unwrap();
         lab.core.flush(ME, at.node, at.handle).unwrap();
@@ -202,7 +204,7 @@ fn what_only_its_creation_made_writable_stays_open() {
     for index in 0..100 {
         made(&format!("n{index}"), 0o100_444);
     }
-    let plain = WriteMode { append: false, kill_privileges: false };
+    let plain = WriteMode { guest: Guest::Call, append: false, kill_privileges: false };
     assert_eq!(lab.core.write(ME, first, b"x", plain).unwrap().value, 1, "its last name went while it was open");
     assert_eq!(lab.content(first.node).unwrap(), b"x");
 }
@@ -376,7 +378,7 @@ fn every_change_of_data_drops_set_id_bits() {
     let (node, from) = (lab.find("a/suid").unwrap().attr.node, lab.find("a/f").unwrap().attr.node);
     let nobody = Caller { uid: 65534, gid: 65534, pid: 0 };
     let at = |node| FileAt { node, handle: 0, offset: 0 };
-    let kill = super::files::WriteMode { append: false, kill_privileges: true };
+    let kill = super::files::WriteMode { guest: Guest::Call, append: false, kill_privileges: true };
     let changes: [(&str, &dyn Fn()); 3] = [
         ("write", &|| drop(lab.core.write(nobody, at(node), b"x", kill).unwrap())),
         ("fallocate", &|| drop(lab.core.fallocate(nobody, at(node), 10_000, 0).unwrap())),

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use rustix::io::Errno;
 
 use super::core::{Attr, Call, Core, Current, Entry};
+use super::gate::Guest;
 use super::node::NodeId;
 use super::tree::{Pass, Tree};
 use crate::authorize::Op;
@@ -61,7 +62,7 @@ impl Core {
 
     /// A root's own inode, counted as looked up. ENOENT when the root was revoked in between, or its object is gone.
     pub(crate) fn enter(&self, tree: &Arc<Tree>) -> Result<(Entry, Pass), Errno> {
-        let pass = Pass::into_tree(tree).ok_or(Errno::NOENT)?;
+        let pass = Pass::into_tree(tree, Guest::Call).ok_or(Errno::NOENT)?;
         let (inode, stat) = self.with_room(|| tree.enter_root())?;
         Ok((Entry::of(&inode, stat), pass))
     }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::descriptors::{Descriptors, Holder};
-use super::gate::Gate;
+use super::gate::{Gate, Guest};
 use super::handles::HandleTable;
 use super::inodes::{Anchor, Inode, InodeTable, Place};
 use super::node::NodeId;
@@ -137,7 +137,10 @@ impl Tree {
     pub(crate) fn give_up(&self, holder: Holder, ran_out: bool) -> bool {
         match holder {
             Holder::Inode(node) => self.inodes.give_up(node, ran_out),
-            Holder::Handle(_, number) => self.handles.give_up(number, ran_out),
+            Holder::Handle(node, number) => {
+                let pinned = self.inodes.get(node).is_some_and(|inode| inode.is_pinned());
+                self.handles.give_up(number, pinned, ran_out)
+            }
         }
     }
 
@@ -153,9 +156,11 @@ impl Tree {
             None => return Ok(fd),
             Some(names) if names.is_empty() => return Ok(fd),
             Some(names) => {
-                let there = sys::open_below(&self.root.anchor, &names, self.mounts);
-                if there.and_then(sys::stat).is_ok_and(|stat| inode.is(&stat)) {
-                    return Ok(fd);
+                match sys::open_below(&self.root.anchor, &names, self.mounts).and_then(sys::stat) {
+                    Ok(stat) if inode.is(&stat) => return Ok(fd),
+                    // That no descriptor can be had says nothing of where the object is.
+                    Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+                    _ => {}
                 }
             }
         }
@@ -187,10 +192,11 @@ impl Tree {
         Ok((fd, stat))
     }
 
-    /// The root's own object, counted as looked up.
+    /// The root's own object, counted as looked up. A lookup at the top must not wait for a slow file system, because all
+    /// others there wait for it: a directory's attributes are those at hand, and the kernel soon asks for newer ones.
     pub(crate) fn enter_root(&self) -> Result<(Arc<Inode>, Stat), Errno> {
         let fd = self.anchor().open_root()?;
-        let stat = sys::stat(&fd)?;
+        let stat = sys::stat_without_sync(&fd)?;
         let is_file = matches!(self.root.kind, RootKind::File(_));
         if is_file != (stat.kind == Kind::File) {
             return Err(Errno::NOENT);
@@ -199,25 +205,41 @@ impl Tree {
     }
 }
 
-/// A request is inside the tree until this is dropped, which is after the reply was sent.
+/// A request is inside the tree, on one inode of it perhaps, until this is dropped, which is after the reply was sent.
 #[derive(Debug)]
 pub(crate) struct Pass {
     tree: Arc<Tree>,
+    inode: Option<Arc<Inode>>,
 }
 
 impl Pass {
     /// None when the tree was revoked.
-    pub(crate) fn into_tree(tree: &Arc<Tree>) -> Option<Self> {
-        tree.gate.enter().then(|| Self { tree: Arc::clone(tree) })
+    pub(crate) fn into_tree(tree: &Arc<Tree>, guest: Guest) -> Option<Self> {
+        tree.gate.enter(guest).then(|| Self { tree: Arc::clone(tree), inode: None })
+    }
+
+    /// The request is about this inode of the tree. ESTALE if the kernel names one that it has forgotten.
+    pub(crate) fn onto(mut self, node: NodeId) -> Result<Self, Errno> {
+        let inode = self.tree.inodes.get(node).ok_or(Errno::STALE)?;
+        inode.enter();
+        self.inode = Some(inode);
+        Ok(self)
     }
 
     pub(crate) const fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
+
+    pub(crate) const fn inode(&self) -> Option<&Arc<Inode>> {
+        self.inode.as_ref()
+    }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        if let Some(inode) = &self.inode {
+            inode.leave();
+        }
         self.tree.gate.leave();
     }
 }
