@@ -88,9 +88,6 @@ impl Core {
             return Err(Errno::NODATA);
         } else {
             self.authorize(&Ends::of(&call), &Ask::new(Op::Stat, call.place()))?;
-            if call.inside()?.1.kind == Kind::Symlink {
-                return Err(Errno::NODATA);
-            }
             self.with_room(|| sys::get_xattr(&*call.descriptor()?, name))?
         };
         call.answer(value)
@@ -123,7 +120,7 @@ impl Core {
 
     pub(crate) fn listxattr(&self, caller: Caller, node: NodeId) -> Result<Answer<Vec<u8>>, Errno> {
         let call = self.admit(caller, Op::Stat, node)?;
-        let list = if call.is_top() || call.inside()?.1.kind == Kind::Symlink {
+        let list = if call.is_top() {
             Vec::new()
         } else {
             self.authorize(&Ends::of(&call), &Ask::new(Op::Stat, call.place()))?;
@@ -162,9 +159,6 @@ impl Core {
         self.authorize(&ends, &Ask::new(Op::Setxattr, call.place()))?;
         if name.as_bytes().starts_with(VIRTUAL) {
             return Err(self.refuse(&ends, Op::Setxattr, Reason::UnsafeName, Errno::PERM));
-        }
-        if call.inside()?.1.kind == Kind::Symlink {
-            return Err(Errno::PERM);
         }
         let changed = self.with_room(|| {
             let object = call.descriptor_in_place()?;
