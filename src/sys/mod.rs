@@ -14,7 +14,7 @@ mod xattr;
 
 pub(crate) use at::*;
 pub use caller::Caller;
-pub(crate) use caller::act_as;
+pub(crate) use caller::{act_as, may_list_trusted};
 pub(crate) use dir::{DirEntry, read_dir, seek_dir};
 pub(crate) use io::*;
 pub(crate) use mount::{minor, open_directory};

@@ -26,6 +26,9 @@ pub(crate) struct Changes {
 /// Virtual attributes live under this prefix; nothing of the backing does.
 const VIRTUAL: &[u8] = b"user.rootsfs.";
 
+/// What only an administrator may know of (`xattr(7)`).
+const TRUSTED: &[u8] = b"trusted.";
+
 impl Core {
     pub(crate) fn getattr(&self, caller: Caller, node: NodeId) -> Result<Answer<Attr>, Errno> {
         let call = self.admit(caller, Op::Stat, node)?;
@@ -125,9 +128,11 @@ impl Core {
         } else {
             self.authorize(&Ends::of(&call), &Ask::new(Op::Stat, call.place()))?;
             let list = self.with_room(|| sys::list_xattrs(&*call.descriptor()?))?;
+            let names = || list.split_inclusive(|byte| *byte == 0);
+            let hides_trusted = names().any(|name| name.starts_with(TRUSTED)) && !sys::may_list_trusted(&caller);
             // Names of ours on the backing would be taken for virtual ones.
-            let names = list.split_inclusive(|byte| *byte == 0).filter(|name| !name.starts_with(VIRTUAL));
-            names.flatten().copied().collect()
+            let hidden = |name: &[u8]| name.starts_with(VIRTUAL) || (hides_trusted && name.starts_with(TRUSTED));
+            names().filter(|name| !hidden(name)).flatten().copied().collect()
         };
         call.answer(list)
     }
