@@ -46,6 +46,14 @@ as_root_and_user! {
         table(include_str!("calls/meta.py"), &[("birth times", "[False, False, False, False]")]);
     }
 
+    fn and_the_rest() {
+        table(include_str!("calls/more.py"), &[
+            // Both are the kernel's: its FUSE promises no read without waiting, and a file of it can always be polled.
+            ("RWF_NOWAIT read", "ENOTSUP"),
+            ("epoll", "None"),
+        ]);
+    }
+
     /// One call copies 16 MiB at most, however much it is asked for; the loop that every caller needs does the rest.
     fn a_copy_comes_in_pieces() {
         View::of(&["a"]).within("copy", |s| {
