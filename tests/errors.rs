@@ -7,7 +7,6 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -212,23 +211,19 @@ impl Filesystem for Faulty {
     }
 }
 
-/// A faulty file system, unmounted on drop.
-struct Served<'a> {
-    point: &'a Path,
-}
-
-impl<'a> Served<'a> {
-    fn at(point: &'a Path) -> Self {
+/// A faulty file system of its own.
+fn faulty() -> Mounted {
+    Mounted::by(|point| {
         let session = fuser::Session::new(Faulty::new(), point, &fuser::Config::default()).unwrap();
         std::thread::spawn(move || session.run());
-        Self { point }
-    }
+    })
 }
 
-impl Drop for Served<'_> {
-    fn drop(&mut self) {
-        common::unmount(self.point);
-    }
+/// A view of one file system and, as its twin, another of the same kind.
+fn over(plain: &Mounted, backing: &Mounted) -> View {
+    let mut trees = Trees::new(&[]);
+    trees.site.twin = plain.path();
+    trees.mount(&[&backing.arg()], &[])
 }
 
 /// A table over two backings: the plain one and the one below the view.
@@ -242,13 +237,8 @@ const FAULTY: &[Deviation] = &[("truncation of what cannot be opened", "EIO"), (
 
 as_root_and_user! {
     fn of_a_faulty_file_system() {
-        let trees = Trees::new(&["a"]);
-        let (twin, below) = (trees.site.twin.clone(), trees.site.native("a"));
-        let (plain, backing) = (Served::at(&twin), Served::at(&below));
-        let view = trees.mount(&["a"], &[]);
-        table(&view, include_str!("calls/faulty.py"), FAULTY);
-        drop(view);
-        drop((plain, backing));
+        let (plain, backing) = (faulty(), faulty());
+        table(&over(&plain, &backing), include_str!("calls/faulty.py"), FAULTY);
     }
 
     fn of_a_limited_process() {
@@ -270,13 +260,6 @@ mod only_root {
         ("rmdir of nothing", "ENOENT"),
         ("unlink of nothing", "ENOENT"),
     ];
-
-    /// A view of one file system and, as its twin, another of the same kind.
-    fn over(plain: &Mounted, backing: &Mounted) -> View {
-        let mut trees = Trees::new(&[]);
-        trees.site.twin = plain.path();
-        trees.mount(&[&backing.arg()], &[])
-    }
 
     #[test]
     fn of_a_full_file_system() {

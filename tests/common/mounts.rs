@@ -1,4 +1,4 @@
-//! File systems of the tests' own, mounted by root.
+//! File systems of the tests' own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,14 +13,22 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// A fresh tmpfs.
+    /// What `mount` puts on an empty directory of its own.
     #[track_caller]
-    pub fn tmpfs(options: &str) -> Self {
+    pub fn by(mount: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::Builder::new().prefix("rootsfs-fs-").tempdir_in(base()).unwrap();
         let mounted = Self { dir };
         std::fs::create_dir(mounted.path()).unwrap();
-        run(5, Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(mounted.path())).ok();
+        mount(&mounted.path());
         mounted
+    }
+
+    /// A fresh tmpfs; only root can.
+    #[track_caller]
+    pub fn tmpfs(options: &str) -> Self {
+        Self::by(|point| {
+            run(5, Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(point)).ok();
+        })
     }
 
     /// Where it is mounted.
