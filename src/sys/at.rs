@@ -1,6 +1,6 @@
 //! One component below a directory descriptor.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -187,6 +187,18 @@ pub(crate) fn set_mode(object: impl AsFd, mode: u32) -> io::Result<()> {
     rustix::fs::chmodat(proc_self_fd()?, magic.as_c_str(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
 }
 
+/// Cuts or extends the file behind an `O_PATH` descriptor, which `ftruncate(2)` does not take.
+#[allow(unsafe_code)]
+pub(crate) fn truncate_object(object: impl AsFd, size: u64) -> io::Result<()> {
+    let path = Magic::of(object).path();
+    let size = libc::off_t::try_from(size).map_err(|_| Errno::FBIG)?;
+    // SAFETY: the path is a NUL-terminated string that lives until the call returns.
+    if unsafe { libc::truncate(path.as_ptr(), size) } == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
 pub(crate) fn set_owner(object: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let uid = uid.map(rustix::fs::Uid::from_raw);
     let gid = gid.map(rustix::fs::Gid::from_raw);
@@ -223,6 +235,12 @@ impl Magic {
         // A descriptor is a non-negative int: at most ten digits, so a NUL always stays.
         let _ = write!(text.as_mut_slice(), "{}", fd.as_fd().as_raw_fd());
         Self { text }
+    }
+
+    /// The whole path, for calls that take no directory descriptor.
+    pub(super) fn path(&self) -> CString {
+        let path = [b"/proc/self/fd/", self.as_c_str().to_bytes()].concat();
+        CString::new(path).unwrap_or_default()
     }
 
     pub(super) fn as_c_str(&self) -> &CStr {

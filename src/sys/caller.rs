@@ -96,6 +96,20 @@ fn groups_of(caller: &Caller) -> Vec<Gid> {
     line.split_whitespace().filter_map(|gid| gid.parse().ok()).map(Gid::from_raw).collect()
 }
 
+/// Whether the caller may know of `trusted.` attributes (`xattr(7)`: `CAP_SYS_ADMIN`, in the initial user namespace). The
+/// kernel itself guards their values, but not their names in a list. A process that has gone since may not.
+pub(crate) fn may_list_trusted(caller: &Caller) -> bool {
+    /// `CAP_SYS_ADMIN` (`linux/capability.h`).
+    const SYS_ADMIN: u64 = 1 << 21;
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let pid = caller.pid.to_string();
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    // Capabilities are those of a namespace; in one of its own everybody has all of them.
+    effective & SYS_ADMIN != 0 && namespace(&pid).is_some_and(|theirs| namespace("self") == Some(theirs))
+}
+
 /// Gives this thread a umask of its own: it is a property of the process otherwise (`unshare(2)`, `CLONE_FS`).
 #[allow(unsafe_code)]
 fn own_umask() -> io::Result<()> {

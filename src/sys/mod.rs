@@ -16,7 +16,7 @@ mod xattr;
 
 pub(crate) use at::*;
 pub use caller::Caller;
-pub(crate) use caller::{act_as, thread_id};
+pub(crate) use caller::{act_as, may_list_trusted, thread_id};
 pub(crate) use dir::{DirEntry, read_dir, seek_dir};
 pub(crate) use flags::*;
 pub(crate) use io::*;

@@ -120,6 +120,26 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Attributes that say nothing but what kind of object it is.
+    pub(crate) const fn unknown(kind: Kind) -> Self {
+        Self {
+            id: ObjectId { mnt: 0, dev: 0, ino: 0 },
+            kind,
+            perm: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            blksize: 4096,
+            atime: (0, 0),
+            mtime: (0, 0),
+            ctime: (0, 0),
+            birth: Birth::UNKNOWN,
+        }
+    }
+
     /// The version of the file's data.
     #[must_use]
     pub const fn version(&self) -> Version {

@@ -10,10 +10,8 @@ use rustix::io::{self, Errno};
 /// The largest value or list the kernel hands out, in bytes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`, `linux/limits.h`).
 const XATTR_MAX: usize = 65536;
 
-fn path(object: impl AsFd) -> Vec<u8> {
-    // The xattr calls take no directory descriptor, so this is the one place where /proc is named by path.
-    let magic = super::at::Magic::of(object);
-    [b"/proc/self/fd/", magic.as_c_str().to_bytes()].concat()
+fn path(object: impl AsFd) -> CString {
+    super::at::Magic::of(object).path()
 }
 
 fn attribute(name: &OsStr) -> io::Result<CString> {
@@ -23,9 +21,9 @@ fn attribute(name: &OsStr) -> io::Result<CString> {
 pub(crate) fn get_xattr(object: impl AsFd, name: &OsStr) -> io::Result<Vec<u8>> {
     let (path, name) = (path(object), attribute(name)?);
     let name: &CStr = &name;
-    let mut value = vec![0; rustix::fs::getxattr_query(path.as_slice(), name)?.min(XATTR_MAX)];
+    let mut value = vec![0; rustix::fs::getxattr_query(path.as_c_str(), name)?.min(XATTR_MAX)];
     loop {
-        match rustix::fs::getxattr(path.as_slice(), name, value.as_mut_slice()) {
+        match rustix::fs::getxattr(path.as_c_str(), name, value.as_mut_slice()) {
             Ok(len) => {
                 value.truncate(len);
                 return Ok(value);
@@ -39,9 +37,9 @@ pub(crate) fn get_xattr(object: impl AsFd, name: &OsStr) -> io::Result<Vec<u8>> 
 
 pub(crate) fn list_xattrs(object: impl AsFd) -> io::Result<Vec<u8>> {
     let path = path(object);
-    let mut list = vec![0; rustix::fs::listxattr_query(path.as_slice())?.min(XATTR_MAX)];
+    let mut list = vec![0; rustix::fs::listxattr_query(path.as_c_str())?.min(XATTR_MAX)];
     loop {
-        match rustix::fs::listxattr(path.as_slice(), list.as_mut_slice()) {
+        match rustix::fs::listxattr(path.as_c_str(), list.as_mut_slice()) {
             Ok(len) => {
                 list.truncate(len);
                 return Ok(list);
@@ -54,10 +52,10 @@ pub(crate) fn list_xattrs(object: impl AsFd) -> io::Result<Vec<u8>> {
 
 pub(crate) fn set_xattr(object: impl AsFd, name: &OsStr, value: &[u8], flags: u32) -> io::Result<()> {
     let (path, name) = (path(object), attribute(name)?);
-    rustix::fs::setxattr(path.as_slice(), name.as_c_str(), value, XattrFlags::from_bits_retain(flags))
+    rustix::fs::setxattr(path.as_c_str(), name.as_c_str(), value, XattrFlags::from_bits_retain(flags))
 }
 
 pub(crate) fn remove_xattr(object: impl AsFd, name: &OsStr) -> io::Result<()> {
     let (path, name) = (path(object), attribute(name)?);
-    rustix::fs::removexattr(path.as_slice(), name.as_c_str())
+    rustix::fs::removexattr(path.as_c_str(), name.as_c_str())
 }

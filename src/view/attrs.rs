@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{OFlags, StatVfs, Timestamps};
+use rustix::fs::{StatVfs, Timestamps};
 use rustix::io::Errno;
 
 use super::core::{Answer, Attr, Call, Core, Ends};
@@ -27,6 +27,9 @@ pub(crate) struct Changes {
 
 /// Virtual attributes live under this prefix; nothing of the backing does.
 const VIRTUAL: &[u8] = b"user.rootsfs.";
+
+/// What only an administrator may know of (`xattr(7)`).
+const TRUSTED: &[u8] = b"trusted.";
 
 impl Core {
     pub(crate) fn getattr(&self, caller: Caller, node: NodeId) -> Result<Answer<Attr>, Errno> {
@@ -52,10 +55,7 @@ impl Core {
         let (tree, inode) = call.inside()?;
         // A change through an open file goes on where the file went.
         let object = if changes.handle.is_some() { call.descriptor()? } else { call.descriptor_in_place()? };
-        let file = match changes.size {
-            Some(_) => Some(self.to_truncate(call, &object, changes.handle)?),
-            None => None,
-        };
+        let file = if changes.size.is_some() { Self::to_truncate(call, changes.handle)? } else { None };
         if changes.mode.is_some() && !sys::may_open_anything() {
             // The new mode may forbid what the old one allowed to open.
             for handle in tree.handles.files(inode.node) {
@@ -72,7 +72,10 @@ impl Core {
                 sys::set_mode(&*object, mode)?;
             }
             if let Some(size) = changes.size {
-                sys::truncate(&*file.ok_or(Errno::INVAL)?, size)?;
+                match file {
+                    Some(file) => sys::truncate(&*file, size)?,
+                    None => sys::truncate_object(&*object, size)?,
+                }
             }
             if let Some(times) = &changes.times {
                 sys::set_times(&*object, times)?;
@@ -81,18 +84,15 @@ impl Core {
         sys::stat(&*object)
     }
 
-    /// The file that a truncation cuts: the one it came by, or one that is opened for it with the caller's rights.
-    fn to_truncate(&self, call: &Call, object: &OwnedFd, handle: Option<u64>) -> Result<Arc<OwnedFd>, Errno> {
+    /// The open file that a truncation came by, if it can be cut.
+    fn to_truncate(call: &Call, handle: Option<u64>) -> Result<Option<Arc<OwnedFd>>, Errno> {
         let (tree, inode) = call.inside()?;
         if inode.kind != Kind::File {
             return Err(Errno::INVAL);
         }
         let open = handle.and_then(|number| tree.handles.get(number, inode.node).ok());
-        if let Some(file) = open.as_deref().and_then(|handle| handle.file().ok()).filter(|file| file.writable()) {
-            return file.descriptor(|| call.descriptor());
-        }
-        let _acting = sys::act_as(&call.caller, None)?;
-        sys::reopen(object, OFlags::WRONLY).map(Arc::new)
+        let file = open.as_deref().and_then(|handle| handle.file().ok()).filter(|file| file.writable());
+        file.map(|file| file.descriptor(|| call.descriptor())).transpose()
     }
 
     pub(crate) fn statfs(&self, caller: Caller, node: NodeId) -> Result<Answer<Option<StatVfs>>, Errno> {
@@ -109,9 +109,6 @@ impl Core {
             return Err(Errno::NODATA);
         } else {
             self.authorize(&Ends::of(&call), &Ask::new(Op::Stat, call.place()))?;
-            if call.inside()?.1.kind == Kind::Symlink {
-                return Err(Errno::NODATA);
-            }
             self.with_room(|| sys::get_xattr(&*call.descriptor()?, name))?
         };
         call.answer(value)
@@ -144,14 +141,16 @@ impl Core {
 
     pub(crate) fn listxattr(&self, caller: Caller, node: NodeId) -> Result<Answer<Vec<u8>>, Errno> {
         let call = self.admit(caller, Op::Stat, node)?;
-        let list = if call.is_top() || call.inside()?.1.kind == Kind::Symlink {
+        let list = if call.is_top() {
             Vec::new()
         } else {
             self.authorize(&Ends::of(&call), &Ask::new(Op::Stat, call.place()))?;
             let list = self.with_room(|| sys::list_xattrs(&*call.descriptor()?))?;
+            let names = || list.split_inclusive(|byte| *byte == 0);
+            let hides_trusted = names().any(|name| name.starts_with(TRUSTED)) && !sys::may_list_trusted(&caller);
             // Names of ours on the backing would be taken for virtual ones.
-            let names = list.split_inclusive(|byte| *byte == 0).filter(|name| !name.starts_with(VIRTUAL));
-            names.flatten().copied().collect()
+            let hidden = |name: &[u8]| name.starts_with(VIRTUAL) || (hides_trusted && name.starts_with(TRUSTED));
+            names().filter(|name| !hidden(name)).flatten().copied().collect()
         };
         call.answer(list)
     }
@@ -183,9 +182,6 @@ impl Core {
         self.authorize(&ends, &Ask::new(Op::Setxattr, call.place()))?;
         if name.as_bytes().starts_with(VIRTUAL) {
             return Err(self.refuse(&ends, Op::Setxattr, Reason::UnsafeName, Errno::PERM));
-        }
-        if call.inside()?.1.kind == Kind::Symlink {
-            return Err(Errno::PERM);
         }
         let changed = self.with_room(|| {
             let object = call.descriptor_in_place()?;

@@ -18,7 +18,7 @@ use super::node::NodeId;
 use super::tree::Tree;
 use crate::resolve::Name;
 use crate::roots::Instance;
-use crate::sys::{self, Birth, Kind, ObjectId, Stat};
+use crate::sys::{self, Kind, Stat};
 
 /// How long the kernel may take to forget what nobody holds: that needs no burial.
 const FORGETTING: Duration = Duration::from_millis(50);
@@ -77,7 +77,7 @@ impl Burial {
         }
         let graves = self.graves.lock();
         let grave = graves.iter().find(|grave| grave.thread == thread && grave.name == *name)?;
-        let attr = Attr { node: grave.node, stat: nothing_of(grave.kind) };
+        let attr = Attr { node: grave.node, stat: Stat::unknown(grave.kind) };
         Some(Entry { attr, generation: u64::from(grave.generation) + 1, lasting: false })
     }
 
@@ -117,26 +117,5 @@ impl Burial {
         self.graves.lock().push(grave);
         self.open.fetch_add(1, Ordering::Relaxed);
         Some(name)
-    }
-}
-
-/// Attributes that say nothing but what kind of object it was.
-const fn nothing_of(kind: Kind) -> Stat {
-    let never = (0, 0);
-    Stat {
-        id: ObjectId { mnt: 0, dev: 0, ino: 0 },
-        kind,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        blksize: 4096,
-        atime: never,
-        mtime: never,
-        ctime: never,
-        birth: Birth::UNKNOWN,
     }
 }

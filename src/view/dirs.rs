@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::core::{Answer, Call, Core, Ends, Entry, child_of};
+use super::core::{Answer, Attr, Call, Core, Ends, Entry, child_of};
 use super::handles::DirStream;
 use super::inodes::Place as Found;
 use super::node::NodeId;
@@ -15,7 +15,7 @@ use super::top::Listing;
 use super::tree::Tree;
 use crate::authorize::{Ask, Op};
 use crate::resolve::Name;
-use crate::sys::{self, Caller, DirEntry, Kind, ObjectId};
+use crate::sys::{self, Caller, DirEntry, Kind, ObjectId, Stat};
 
 /// One entry for a listing.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,18 @@ impl Core {
         if !plus {
             return Ok(Some(sink(&plain(tree.node(ObjectId { mnt: 0, dev, ino: next.ino })))));
         }
-        match self.look_at(call, tree, dir, &next)? {
+        let unseen = |node| {
+            let attr = Attr { node, stat: Stat::unknown(next.kind.unwrap_or(Kind::CharDevice)) };
+            Entry { attr, generation: 0, lasting: false }
+        };
+        let looked = match self.look_at(call, tree, dir, &next) {
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+            // A name is in the directory even if its object cannot be had (EIO, say); whoever uses it is told why. The kernel
+            // asks again before it does.
+            Err(_) => Some(unseen(tree.node(ObjectId { mnt: 0, dev, ino: next.ino }))),
+            Ok(looked) => looked,
+        };
+        match looked {
             Some(entry) => {
                 let item = Item { entry: Some(entry), kind: entry.attr.stat.kind, ..plain(entry.attr.node) };
                 let full = sink(&item);

@@ -118,8 +118,11 @@ impl Core {
         let call = self.admit_guest(caller, Op::Write, at.node, mode.guest)?;
         let file = self.serve(&call, at.handle, OFlags::RDWR)?;
         let write = || sys::write_at(&file, data, at.offset, mode.append);
-        let written = if mode.kill_privileges { self.change_data(&call, &file, write) } else { write() }?;
-        call.answer(written)
+        let written = if mode.kill_privileges { self.change_data(&call, &file, write) } else { write() };
+        if !written.as_ref().is_ok_and(|written| *written == data.len()) {
+            call.inside()?.1.cache_is_wrong();
+        }
+        call.answer(written?)
     }
 
     /// Changes a file's data with the caller's rights: without the capability to keep set-id bits and file capabilities, the

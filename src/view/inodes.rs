@@ -200,6 +200,11 @@ impl Inode {
         Some((names, cut))
     }
 
+    /// What the kernel has cached is not what the file holds: a page was not written.
+    pub(crate) fn cache_is_wrong(&self) {
+        *self.cached.lock() = None;
+    }
+
     /// Notes which version of the data the kernel is about to cache; true when its pages are of that version already.
     pub(crate) fn cache_is_current(&self, version: Version) -> bool {
         let mut cached = self.cached.lock();

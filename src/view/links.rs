@@ -26,9 +26,13 @@ impl Core {
             Found::Object { spot, .. } | Found::Missing { spot, .. } => rewritten(&spot),
             Found::Top => Some(relative(&start, None)),
             Found::Outside { .. } | Found::Mount(_) | Found::Unsafe(NameError::Unsafe) => None,
-            Found::Unsafe(NameError::TooLong) => return Err(Errno::NAMETOOLONG),
             // Following these fails by itself, in the kernel's own words.
-            Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) if climbs_first(text) => Some(text.to_vec()),
+            Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) | Found::Unsafe(NameError::TooLong)
+                if climbs_first(text) =>
+            {
+                Some(text.to_vec())
+            }
+            Found::Unsafe(NameError::TooLong) => return Err(Errno::NAMETOOLONG),
             Found::Loop => return Err(self.refuse(&Ends::of(call), Op::Readlink, Reason::SymlinkLoop, Errno::LOOP)),
             Found::Refused(_, errno) => return Err(errno),
         };

@@ -12,7 +12,7 @@ use super::tree::{Pass, Tree};
 use crate::authorize::Op;
 use crate::resolve::Name;
 use crate::roots::RootKind;
-use crate::sys::{Kind, ObjectId, Stat};
+use crate::sys::{Kind, Stat};
 
 /// One stream of the top directory. It keeps the set it began with, so a listing never mixes two generations.
 #[derive(Debug)]
@@ -33,20 +33,14 @@ impl Core {
         let since = current.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = (since.as_secs().cast_signed(), since.subsec_nanos());
         let stat = Stat {
-            id: ObjectId { mnt: 0, dev: 0, ino: NodeId::TOP.raw() },
-            kind: Kind::Directory,
             perm: 0o755,
             nlink: u32::try_from(directories).unwrap_or(u32::MAX).saturating_add(2),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            blksize: 4096,
             atime: time,
             mtime: time,
             ctime: time,
-            birth: crate::sys::Birth::UNKNOWN,
+            ..Stat::unknown(Kind::Directory)
         };
         Attr { node: NodeId::TOP, stat }
     }

@@ -10,7 +10,9 @@
 #![allow(unreachable_pub, reason = "a module of a test crate has nobody to be reachable for")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod mounts;
 mod roles;
+mod table;
 mod toolchain;
 
 use std::cell::RefCell;
@@ -27,7 +29,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use mounts::{Mounted, unmount};
 pub use roles::{as_root, as_user, as_user_with};
+pub use table::{Deviation, alike, rows};
 pub use toolchain::{link_tree, toolchain};
 
 /// How long one step may take before it counts as hung.
