@@ -255,6 +255,60 @@ as_root_and_user! {
         assert_eq!(peer.entries(), [""; 0]);
     }
 
+    /// From the notice until the list is there a call waits, and then finds out what has become of its root; if nobody gives the
+    /// list, it ends with ETIMEDOUT. The top directory always answers.
+    fn calls_wait_for_a_list_that_was_announced() {
+        let (trees, _) = trees();
+        fs::write(trees.site.native("b/f"), "text").unwrap();
+        let (a, b) = (uri(&trees, "a"), uri(&trees, "b"));
+        let options = ["--hold", "1.5", "--refresh-timeout", "20"];
+        let mut peer = Peer::with_roots(trees, &options, list(&[a, b.clone()]));
+        peer.until("active");
+        let read = |peer: &Peer, name: &str| {
+            let file = peer.trees.site.view(name);
+            std::thread::spawn(move || {
+                let since = Instant::now();
+                let read = common::within(common::STEP, "read", move || fs::read_to_string(file));
+                (read.map_err(|error| error.raw_os_error().unwrap()), since.elapsed())
+            })
+        };
+        let mut held = common::within(common::STEP, "open", {
+            let file = peer.trees.site.view("a/f");
+            move || File::open(file).unwrap()
+        });
+
+        // Its request is not answered before it is looked at.
+        peer.changed(list(std::slice::from_ref(&b)));
+        std::thread::sleep(Duration::from_millis(300));
+        let (going, staying) = (read(&peer, "a/f"), read(&peer, "b/f"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!going.is_finished() && !staying.is_finished(), "nothing is read while nobody knows what may be");
+        assert_eq!(peer.entries(), ["a", "b"]);
+        peer.until("active");
+        let (read_b, took) = staying.join().unwrap();
+        assert_eq!(read_b.as_deref(), Ok("text"));
+        assert!(took < Duration::from_millis(1500), "{took:?}");
+        let refused = going.join().unwrap().0.unwrap_err();
+        assert!([libc::ENOENT, libc::ESTALE].contains(&refused), "{refused}");
+        let refused = common::within(common::STEP, "read what was open", move || {
+            std::io::Read::read_to_string(&mut held, &mut String::new()).unwrap_err().raw_os_error()
+        });
+        assert!([Some(libc::EIO), Some(libc::ESTALE)].contains(&refused), "{refused:?}");
+
+        peer.changed(Roots::Silent);
+        std::thread::sleep(Duration::from_millis(300));
+        let (late, took) = read(&peer, "b/f").join().unwrap();
+        assert_eq!(late, Err(libc::ETIMEDOUT));
+        assert!((Duration::from_millis(1200)..Duration::from_secs(6)).contains(&took), "{took:?}");
+        assert_eq!(peer.entries(), ["b"]);
+        // A view with calls that wait ends like any other.
+        let waiting = read(&peer, "b/f");
+        std::thread::sleep(Duration::from_millis(200));
+        peer.stdin = None;
+        peer.ended_well();
+        assert!(waiting.join().unwrap().0.is_err());
+    }
+
     fn bad_elements_are_refused_singly() {
         let (trees, _) = trees();
         let good = uri(&trees, "a");

@@ -11,6 +11,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
 use common::{STEP, Trees, View, errno_of, eventually, step, within};
 use serde_json::Value;
 
@@ -164,6 +169,44 @@ as_root_and_user! {
             stays.write_all_at(b"on", 0).unwrap();
             assert_eq!(fs::read(s.native("stays/data")).unwrap()[..2], *b"on");
         });
+    }
+
+    /// Soon after its revocation the kernel itself gives up whatever is held of a root: it is refused also when nobody is
+    /// there to refuse it.
+    fn what_was_revoked_stays_so_without_the_daemon() {
+        let mut view = mounted();
+        let (file, path, dir, other) = view.within("open", |s| {
+            let open = |flags, name: &str| rustix::fs::open(s.view(name), flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            let file = open(OFlags::RDWR, "gone/data");
+            rustix::io::pread(&file, &mut [0; 9], 0).unwrap();
+            let dir = open(OFlags::DIRECTORY, "gone/sub");
+            (file, open(OFlags::PATH, "gone/data"), dir, open(OFlags::RDONLY, "stays/data"))
+        });
+        view.roots("remove", &["gone"]).ok();
+        let calls = std::sync::Arc::new(move || {
+            let at_hand = |fd: &OwnedFd| {
+                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+                rustix::fs::statx(fd, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).err()
+            };
+            [
+                rustix::io::pread(&file, &mut [0; 9], 0).err(),
+                rustix::io::pwrite(&file, b"x", 0).err(),
+                rustix::fs::fstat(&file).err(),
+                at_hand(&file),
+                at_hand(&path),
+                at_hand(&dir),
+                rustix::fs::RawDir::new(&dir, &mut [std::mem::MaybeUninit::uninit(); 512]).next().unwrap().err(),
+                rustix::fs::openat(&dir, "inner", OFlags::RDONLY, Mode::empty()).err(),
+            ]
+        });
+        let all_bad = {
+            let calls = std::sync::Arc::clone(&calls);
+            move || calls().iter().all(|errno| *errno == Some(Errno::IO))
+        };
+        assert!(eventually(Duration::from_secs(5), all_bad), "{:?}", calls());
+        view.within("the other root", move |_| rustix::io::pread(&other, &mut [0; 9], 4096).unwrap());
+        view.end(rustix::process::Signal::KILL, Duration::from_secs(5));
+        assert_eq!(calls(), [Some(Errno::IO); 8]);
     }
 
     fn tail_ends_with_an_error() {

@@ -248,6 +248,16 @@ m.close()
         });
     }
 
+    fn inode_flags() {
+        View::of(&["a"]).within("flags", |s| {
+            s.both_sh("touch f; mkdir d; chattr +d f d; lsattr -d f d; chattr -d f; lsattr f; lsattr -p f; lsattr -R . >/dev/null");
+            s.both_sh("mkfifo p; lsattr p");
+            // Immutable, which only root may set: then nothing changes, and nothing is lost.
+            s.both_sh("echo kept > i; chattr +i i; echo $?; echo no > i; echo no >> i; rm -f i; mv i j; ln i k; chmod 600 i; cat i; chattr -i i; rm i");
+            s.assert_alike();
+        });
+    }
+
     fn descriptors_outlive_names() {
         View::of(&["a"]).within("descriptors", |s| {
             let open = |path: &Path| File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
