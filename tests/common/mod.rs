@@ -12,6 +12,7 @@
 
 mod roles;
 mod toolchain;
+mod work;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -29,6 +30,7 @@ use tempfile::TempDir;
 
 pub use roles::{as_root, as_user, as_user_with};
 pub use toolchain::{link_tree, toolchain};
+pub use work::{LONG, at_work, installed, work};
 
 /// How long one step may take before it counts as hung.
 pub const STEP: Duration = Duration::from_secs(20);
@@ -291,8 +293,19 @@ pub struct Trees {
 impl Trees {
     /// Empty directories `names`, each to be a root.
     pub fn new(names: &[&str]) -> Self {
-        fs::create_dir_all(base()).unwrap();
-        let dir = tempfile::Builder::new().prefix("rootsfs-").tempdir_in(base()).unwrap();
+        Self::below(&base(), names)
+    }
+
+    /// [`Trees::new`] where other users can reach it, too: the usual place may be in somebody's home.
+    pub fn for_others(names: &[&str]) -> Self {
+        let trees = Self::below(Path::new("/var/tmp"), names);
+        fs::set_permissions(trees.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        trees
+    }
+
+    fn below(base: &Path, names: &[&str]) -> Self {
+        fs::create_dir_all(base).unwrap();
+        let dir = tempfile::Builder::new().prefix("rootsfs-user-").tempdir_in(base).unwrap();
         let top = dir.path().canonicalize().unwrap();
         let site = Site { mount: top.join("M"), back: top.join("back"), twin: top.join("twin") };
         for path in [&site.mount, &site.back, &site.twin, &top.join("run"), &top.join("home")] {
