@@ -87,11 +87,12 @@ fn pnpm_twice() {
             assert_eq!(npm(&project, NPM_RUNS), NPM_PRINTS);
             step(format!("again, with the store at {at}"));
             assert!(npm(&project, &install).contains("Already up to date"));
-            npm(&project, &format!("rm -rf node_modules; {install}"));
-            assert_eq!(modules(&project), first);
+            if linked {
+                npm(&project, &format!("rm -rf node_modules; {install}; {pnpm} store status --store-dir {at}"));
+                assert_eq!(modules(&project), first);
+            }
             let package = fs::metadata(s.native("a/project/node_modules/semver/package.json")).unwrap();
             assert_eq!(package.nlink() > 1, linked, "{} links with the store at {at}", package.nlink());
-            npm(&project, &format!("{pnpm} store status --store-dir {at}"));
         }
     });
 }
@@ -107,17 +108,15 @@ fn pip_in_a_venv() {
         let runs = "venv/bin/flask --version | sed -n 's/^Flask //p'; venv/bin/python -c 'import markupsafe._speedups, sys; print(sys.prefix)'; venv/bin/pip check";
         let prefix = s.view("a/venv");
         assert_eq!(work(&s.view("a"), runs), format!("3.1.2\n{}\nNo broken requirements found.\n", prefix.display()));
-        step("again, removed, and in a venv of copies");
-        assert_eq!(work(&s.view("a"), &install), "");
-        work(&s.view("a"), "venv/bin/pip uninstall -qy flask && test ! -e venv/bin/flask");
-        let copies = work(&s.view("a"), &format!("/usr/bin/python3 -m venv --copies venv && {install}; {runs}"));
-        assert!(copies.starts_with("3.1.2\n"), "{copies}");
         step("compiled files are taken as fresh");
         let cached = "find venv -name '*.pyc' -newermt 2000-01-01 | wc -l";
         let before = work(&s.view("a"), cached);
         work(&s.view("a"), "venv/bin/python -v -c 'import flask' 2>&1 | grep -c 'wrote .*flask' || true");
         assert_eq!(work(&s.view("a"), cached), before);
         assert!(before.trim().parse::<u32>().unwrap() > 100, "{before}");
+        step("again, and removed");
+        assert_eq!(work(&s.view("a"), &install), "");
+        work(&s.view("a"), "venv/bin/pip uninstall -qy flask && test ! -e venv/bin/flask");
     });
 }
 
@@ -127,18 +126,18 @@ fn cargo_eight_jobs() {
         // A workspace wide enough for eight jobs, with build scripts that write what the crates include.
         work(
             &here,
-            "mkdir crates; for n in $(seq 12); do cargo init -q --vcs none --lib --name c$n crates/c$n 2>/dev/null\n\
+            "mkdir crates; for n in $(seq 8); do cargo init -q --vcs none --lib --name c$n crates/c$n 2>/dev/null\n\
             echo 'fn main() { let out = std::env::var(\"OUT_DIR\").unwrap(); std::fs::write(out + \"/v\", \"1\").unwrap(); }' >crates/c$n/build.rs\n\
             printf 'pub const V: &str = include_str!(concat!(env!(\"OUT_DIR\"), \"/v\"));\\n#[test]\\nfn right() { assert_eq!(V, \"1\"); }\\n' >crates/c$n/src/lib.rs; done\n\
             printf '[workspace]\\nmembers = [\"crates/*\"]\\nresolver = \"2\"\\n' >Cargo.toml",
         );
         work(&here, "cargo test -q -j8 --offline 2>&1");
-        for round in 0..4 {
+        for round in 0..3 {
             step(format!("cargo build -j8, round {round}"));
             work(&here, "cargo build -q -j8 --offline --target-dir target/again 2>&1 && rm -r target/again");
         }
         let again = work(&here, "cargo build -v -j8 --offline 2>&1; cargo build -v -j8 --offline 2>&1 | grep -c Fresh");
-        assert!(again.ends_with("12\n"), "{again}");
+        assert!(again.ends_with("8\n"), "{again}");
         step("what the view built is fresh for a cargo on the backing");
         work(&s.native("a"), "test -x $(ls -d target/debug/build/c1-*/build-script-build | head -n 1)");
         work(&here, "cargo clean -q && test ! -e target");
