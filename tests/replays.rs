@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::{Trees, View, errno_of, eventually, mount_line, py, run, sh, step};
 use rustix::fs::{CWD, Mode, OFlags, copy_file_range, fallocate, openat, statfs, syncfs};
+use rustix::process::{Resource, Rlimit, prlimit};
 
 /// The `f_type` of every FUSE file system (statfs(2)).
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
@@ -187,6 +188,21 @@ r, w = os.pipe(); print(os.splice(f, w, 10, offset_src=0), os.read(r, 10)) if ha
                     })
                     .count()
             });
+        });
+    }
+
+    fn f57_a_daemon_short_of_descriptors() {
+        let trees = Trees::new(&["a"]);
+        let made = "seq 1000 | split -l 1 -a 4 -d - f; for i in $(seq 100); do : >$i.lock; done";
+        assert_eq!(sh(&trees.site.native("a"), made).code, 0);
+        let view = trees.mount(&["a"], &[]);
+        // Fewer than it reckoned with when it started.
+        let few = Rlimit { current: Some(64), maximum: Some(64) };
+        prlimit(Some(view.pid()), Resource::Nofile, few).unwrap();
+        view.within("1,100 names", |s| {
+            let count = |script: &str| sh(&s.view("a"), script).out;
+            assert_eq!(count("ls | wc -l; ls *.lock | wc -l; ls -l 2>&1 >/dev/null | head -3"), "1100\n100\n");
+            assert_eq!(count("cat f* | sort -n | uniq | wc -l; find . -name '*.lock' -size 0 | wc -l"), "1000\n100\n");
         });
     }
 
