@@ -8,11 +8,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use common::{Trees, eventually, is_mounted, link_tree, program, run, step, within};
+use common::{Trees, eventually, installed, is_mounted, link_tree, program, run, step, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,16 +36,13 @@ impl Kit {
         if let Some(path) = std::env::var_os(KIT) {
             return Self { path: path.into(), _made: None };
         }
-        install();
+        let clients = installed();
         let made = tempfile::Builder::new().prefix("rootsfs-kit-").tempdir_in("/var/tmp").unwrap();
         fs::set_permissions(made.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
         let path = |name: &str| made.path().join(name);
         for client in ["typescript", "python"] {
-            link_tree(
-                &Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients").join(client),
-                &path(client),
-            );
+            link_tree(&clients.join(client), &path(client));
         }
         for client in ["typescript/client.mjs", "python/client.py"] {
             fs::copy(checkout.join("examples").join(client), path(client)).unwrap();
@@ -61,17 +58,6 @@ impl Kit {
         run(20, Command::new("cp").arg("-r").arg(source).arg(path(CRATE))).ok();
         Self { path: made.path().to_owned(), _made: Some(made) }
     }
-}
-
-/// Runs `tests/install` once.
-fn install() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/install");
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let ran = run(500, Command::new(script).env("CARGO_TARGET_DIR", target));
-        assert_eq!(ran.code, 0, "{}", ran.err);
-    });
 }
 
 /// A running client; one line in, one JSON line out.

@@ -14,6 +14,7 @@ mod mounts;
 mod roles;
 mod table;
 mod toolchain;
+mod work;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -33,6 +34,7 @@ pub use mounts::{Mounted, unmount};
 pub use roles::{as_root, as_user, as_user_with};
 pub use table::{Deviation, alike, rows};
 pub use toolchain::{link_tree, toolchain};
+pub use work::{LONG, at_work, installed, work};
 
 /// How long one step may take before it counts as hung.
 pub const STEP: Duration = Duration::from_secs(20);

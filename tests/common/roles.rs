@@ -77,7 +77,7 @@ pub fn as_user_with(test: &str, body: fn(), variables: &[(&str, &Path)]) {
         again.arg(format!("{name}={}", value.display()));
     }
     again.arg(path("tests")).args(["--exact", test, "--nocapture"]).current_dir("/");
-    let ran = run(150, &again);
+    let ran = run(300, &again);
     let left = mounts_below(stage.path());
     for point in &left {
         drop(Command::new("umount").arg("-l").arg(point).status());
