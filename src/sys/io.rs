@@ -1,7 +1,7 @@
 //! Data of open files.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
@@ -63,20 +63,17 @@ pub(crate) fn copy_range(from: (impl AsFd, u64), to: (impl AsFd, u64), len: usiz
     rustix::fs::copy_file_range(from.0, Some(&mut in_offset), to.0, Some(&mut out_offset), len)
 }
 
-/// Closes a descriptor and says what `close(2)` says: errors that a network or quota file system kept until then.
-pub(crate) fn close(file: OwnedFd) -> io::Result<()> {
+/// What closing a program's descriptor would report, of one that stays open: errors that a network or quota file system
+/// kept until then (`close(2)`).
+pub(crate) fn flush(file: impl AsFd) -> io::Result<()> {
     use std::os::fd::IntoRawFd;
+    let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
     // SAFETY: the raw descriptor was just taken out of its owner, so it is closed once and used by nobody else.
     #[allow(unsafe_code)]
-    let closed = unsafe { libc::close(file.into_raw_fd()) };
+    let closed = unsafe { libc::close(copy.into_raw_fd()) };
     if closed == 0 {
         return Ok(());
     }
     let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     Err(Errno::from_raw_os_error(code))
-}
-
-/// What closing a descriptor would report, of one that stays open.
-pub(crate) fn flush(file: impl AsFd) -> io::Result<()> {
-    close(rustix::io::fcntl_dupfd_cloexec(file, 0)?)
 }

@@ -110,21 +110,16 @@ impl OpenFile {
         })
     }
 
-    /// What a program's `close(2)` reports. Where it can, it closes the descriptor for it: whoever executes or replaces the
-    /// backing file next finds no writer there, although the kernel's release comes later. Somebody with a copy of the
-    /// program's descriptor may go on, upon which it is opened again.
+    /// What a program's `close(2)` reports. Where there is nothing to report it closes the descriptor, if it can, for the
+    /// program: whoever executes or replaces the backing file next finds no writer there, although the kernel's release
+    /// comes later. Somebody with a copy of the program's descriptor may go on, upon which it is opened again.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         let Some(fd) = self.slot.peek() else { return Ok(()) };
-        if !self.can_be_had_again(false) {
-            return sys::flush(&*fd);
+        sys::flush(&*fd)?;
+        if self.can_be_had_again(false) {
+            drop(self.slot.take());
         }
-        drop(fd);
-        match self.slot.take().map(Arc::try_unwrap) {
-            Some(Ok(fd)) => sys::close(fd),
-            // Another request has it in hand, and closes it.
-            Some(Err(fd)) => sys::flush(&*fd),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
