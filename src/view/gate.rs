@@ -1,7 +1,6 @@
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use super::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
 /// The door of a tree. Requests enter and leave; once it is closed nobody enters, and whoever closed it can wait until
 /// the last one has left.
@@ -79,31 +78,5 @@ impl Gate {
                 return inside;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn closes_behind_the_last_one() {
-        let gate = Arc::new(Gate::default());
-        assert!(gate.enter(Guest::Call) && gate.enter(Guest::Call));
-        gate.empty();
-        assert!(!gate.is_closed() && !gate.enter(Guest::Call) && gate.enter(Guest::WriteBack));
-        gate.leave();
-        gate.close();
-        assert!(gate.is_closed() && !gate.enter(Guest::Call) && !gate.enter(Guest::WriteBack));
-        assert_eq!(gate.wait_empty(Duration::from_millis(10)), 2);
-        let inside = Arc::clone(&gate);
-        let leaver = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            inside.leave();
-            inside.leave();
-        });
-        assert_eq!(gate.wait_empty(Duration::from_secs(5)), 0);
-        leaver.join().unwrap();
     }
 }

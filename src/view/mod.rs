@@ -17,6 +17,7 @@ mod links;
 mod names;
 mod node;
 mod revoke;
+mod sync;
 mod tidy;
 mod top;
 mod tree;

@@ -1,5 +1,7 @@
 //! The view without a mount: its operations are called as the FUSE adapter would.
 
+mod model;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -453,4 +455,24 @@ fn what_moves_to_another_root_is_that_roots_from_then_on() {
     assert_eq!(lab.content(moved).unwrap(), b"a");
     lab.publish(&["a"]);
     assert_eq!(lab.content(moved), Err(Errno::STALE), "it was revoked with the root it had come to");
+}
+
+#[test]
+fn a_gate_closes_behind_the_last_one() {
+    let gate = Arc::new(super::gate::Gate::default());
+    assert!(gate.enter(Guest::Call) && gate.enter(Guest::Call));
+    gate.empty();
+    assert!(!gate.is_closed() && !gate.enter(Guest::Call) && gate.enter(Guest::WriteBack));
+    gate.leave();
+    gate.close();
+    assert!(gate.is_closed() && !gate.enter(Guest::Call) && !gate.enter(Guest::WriteBack));
+    assert_eq!(gate.wait_empty(Duration::from_millis(10)), 2);
+    let inside = Arc::clone(&gate);
+    let leaver = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        inside.leave();
+        inside.leave();
+    });
+    assert_eq!(gate.wait_empty(Duration::from_secs(5)), 0);
+    leaver.join().unwrap();
 }
