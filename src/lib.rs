@@ -38,9 +38,19 @@
 //!
 //! Inodes, not handles, are what the kernel's caches and a revocation speak of, so every operation is addressed by nodeid
 //! and a handle is an optional accelerator: [`view`] finds the descriptor for a read or write in the handle if the kernel
-//! sent one, else it opens one by inode. `OPEN` and `OPENDIR` are messages, because they are the moment at which cached
-//! pages are compared with the backing file. Warm reading without any message (`FUSE_NO_OPEN_SUPPORT`) would need nothing
-//! here but a descriptor cache by inode, once a watch on the backing makes the comparison unnecessary.
+//! sent one, else it opens one by inode. Neither an inode nor a handle owns its descriptor: both have a slot that is emptied
+//! when descriptors are short and filled again, by name and verified, when it is wanted (`view/descriptors.rs`). `OPEN` and
+//! `OPENDIR` are messages, because they are the moment at which cached pages are compared with the backing file. Warm reading
+//! without any message (`FUSE_NO_OPEN_SUPPORT`) would need nothing here but a slot for data in the inode, once a watch on the
+//! backing makes the comparison unnecessary.
+//!
+//! ## How a root is revoked
+//!
+//! The publisher's thread makes the new snapshot current and closes the gates of the trees that are not in it; a thread of
+//! the revocation's own then waits for the requests inside, has the kernel forget names, attributes and pages, and at last
+//! makes the kernel give up the inodes themselves. The steps stand in a table in `view/revoke.rs`. What is stuck in a slow
+//! backing is waited for by that thread alone. Between the announcement of a client's list and its arrival, calls into that
+//! client's roots are put aside without a thread (`view/hold.rs`).
 //!
 //! ## How links are followed
 //!
@@ -56,11 +66,12 @@
 //! 1. `publisher::Publisher` is an actor: one thread owns the lists; it has no lock.
 //! 2. `view::Current` (arc-swap): no lock; readers take a reference.
 //! 3. `view::inodes` shard lock (find, insert, forget).
-//! 4. `view::inodes::Inode`: one of its place, descriptor, version or holders locks at a time; never two inodes' at once.
+//! 4. `view::inodes::Inode`: one of its place, slot, version or holders locks at a time; never two inodes' at once.
 //! 5. `view::handles` table lock; then one directory handle's stream lock (held across `getdents`, which is that
 //!    stream's own and blocks nobody else).
-//! 6. Leaves, held for a few instructions: `view::tree` stand-ins, `view::descriptors` queue, `view::core` labels, state,
-//!    listings and retired roots, `record` ring; and `record` output, held while one line is written.
+//! 6. Leaves, held for a few instructions: `view::tree` stand-ins, `view::descriptors` slot and then queue, `view::hold` room,
+//!    `view::burial` dying trees and graves, `view::gate`, `view::core` labels, state, listings and retired roots, `record`
+//!    ring; and `record` output, held while one line is written.
 #![deny(unsafe_code)]
 
 pub mod authorize;
