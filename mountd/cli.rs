@@ -1,10 +1,11 @@
 //! The command line: what can be asked, checked as far as that needs nothing but the words themselves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rootsfs::authorize::{Op, Policy};
+use rootsfs::authorize::{Hidden, Links, Op, Policy};
 use rootsfs::record::Level;
 use rootsfs::roots::{AuthorityPolicy, JudgeOptions};
 
@@ -121,6 +122,15 @@ pub(crate) struct ViewArgs {
     /// Enter other file systems mounted below a root
     #[arg(long, env = "ROOTSFS_CROSS_MOUNTS")]
     pub(crate) cross_mounts: bool,
+    /// Hide such names in every root: a pattern of gitignore(5), relative to the root (.env, *.pem, secrets/)
+    #[arg(long, env = "ROOTSFS_HIDE", value_name = "PATTERN", allow_hyphen_values = true, value_parser = pattern)]
+    pub(crate) hide: Vec<String>,
+    /// Let links be followed, and read, that lead below this directory of the host, such as /usr
+    #[arg(long, env = "ROOTSFS_FOLLOW_OUTSIDE", value_name = "DIR", value_parser = directory)]
+    pub(crate) follow_outside: Vec<PathBuf>,
+    /// What becomes of symbolic links
+    #[arg(long, env = "ROOTSFS_LINKS", value_enum, default_value_t)]
+    pub(crate) links: LinksArg,
     /// Let other users in; each operation then runs with the caller's own credentials
     #[arg(long, env = "ROOTSFS_ALLOW_OTHER")]
     pub(crate) allow_other: bool,
@@ -138,20 +148,31 @@ pub(crate) struct ViewArgs {
 }
 
 impl ViewArgs {
-    pub(crate) fn policy(&self) -> Policy {
-        Policy {
+    /// What the words come to, or why they are none: a sentence for people.
+    pub(crate) fn policy(&self) -> anyhow::Result<Policy> {
+        let follow_outside =
+            self.follow_outside.iter().map(|dir| both_spellings(dir)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Policy {
             read_only: self.read_only,
             cross_root: self.cross_root == CrossRoot::Allow,
             cross_mounts: self.cross_mounts,
-        }
+            hidden: self.hidden()?,
+            follow_outside: follow_outside.concat(),
+            links: self.links.into(),
+        })
     }
 
-    pub(crate) fn judge(&self) -> std::io::Result<JudgeOptions> {
+    fn hidden(&self) -> anyhow::Result<Hidden> {
+        Hidden::new(self.hide.iter().map(String::as_str)).context("--hide")
+    }
+
+    pub(crate) fn judge(&self) -> anyhow::Result<JudgeOptions> {
         Ok(JudgeOptions {
             within: self.within.as_deref().map(std::path::absolute).transpose()?,
             map: self.map.clone(),
             bare_paths: self.bare_paths,
             read_only_roots: self.read_only_root.iter().map(|root| inputs::selector(root)).collect::<Result<_, _>>()?,
+            hidden: self.hidden()?,
         })
     }
 }
@@ -173,6 +194,29 @@ impl From<AuthorityArg> for AuthorityPolicy {
             AuthorityArg::Client => Self::Client,
             AuthorityArg::CommandLine => Self::CommandLine,
             AuthorityArg::Union => Self::Union,
+        }
+    }
+}
+
+/// A directory as it is spelled, and its own path: links may spell it either way.
+fn both_spellings(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    Ok(vec![std::path::absolute(dir)?, dir.canonicalize()?])
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinksArg {
+    /// Each is judged by its target
+    #[default]
+    Judged,
+    /// None is followed (without root: none can be read, either)
+    Strict,
+}
+
+impl From<LinksArg> for Links {
+    fn from(argument: LinksArg) -> Self {
+        match argument {
+            LinksArg::Judged => Self::Judged,
+            LinksArg::Strict => Self::Strict,
         }
     }
 }
@@ -308,6 +352,20 @@ fn hold(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A pattern that hides something.
+fn pattern(text: &str) -> Result<String, String> {
+    Hidden::new([text]).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// A directory that is there.
+fn directory(text: &str) -> Result<PathBuf, String> {
+    match std::fs::metadata(text) {
+        Ok(metadata) if metadata.is_dir() => Ok(text.into()),
+        Ok(_) => Err("it is no directory".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// `HOST=LOCAL`, both absolute.
 fn path_pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
     let (host, local) = text.split_once('=').ok_or("not HOST=LOCAL")?;
@@ -342,7 +400,7 @@ mod tests {
         let Some(Command::Mount(args)) = cli.unwrap().command else { panic!("not mount") };
         assert_eq!(args.view.roots, ["/a", "file:///b=x"]);
         assert_eq!(args.view.map, [("/h".into(), "/l".into())]);
-        assert!(args.view.policy().cross_root);
+        assert!(args.view.policy().unwrap().cross_root);
         assert_eq!(Level::from(args.view.record), Level::All);
         assert_eq!(AuthorityPolicy::from(args.view.authority), AuthorityPolicy::Client);
         let Some(Command::Roots(args)) = parse("rootsfs roots /m set").unwrap().command else { panic!("not roots") };
@@ -356,6 +414,9 @@ mod tests {
             "rootsfs mount",
             "rootsfs mount --map a=/b /m",
             "rootsfs mcp --refresh-timeout 0",
+            "rootsfs mount --hide # /m",
+            "rootsfs mount --follow-outside /none /m",
+            "rootsfs mount --links none /m",
             "rootsfs mcp --refresh-timeout NaN",
             "rootsfs roots /m add",
             "rootsfs check /m p --op fly",

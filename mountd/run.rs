@@ -118,7 +118,7 @@ fn start(
     let command_line = view.roots.iter().map(|root| inputs::root(root)).collect::<Result<_, _>>();
     let options = ServiceOptions {
         mountpoint,
-        policy: view.policy(),
+        policy: view.policy()?,
         allow_other: view.allow_other,
         record: RecordOptions { level: view.record.into(), sink: sink(view)?, session: String::new() },
         publisher: PublisherOptions {

@@ -1,6 +1,8 @@
+use std::path::PathBuf;
+
 use rustix::io::Errno;
 
-use super::{Op, Reason};
+use super::{Hidden, Op, Reason};
 use crate::roots::Root;
 
 /// What the operator allows beyond the root list. Fixed for the life of a view.
@@ -12,6 +14,22 @@ pub struct Policy {
     pub cross_root: bool,
     /// Enter other file systems mounted below a root.
     pub cross_mounts: bool,
+    /// What is hidden in every root.
+    pub hidden: Hidden,
+    /// Directories of the host: a symbolic link whose target lies below one may be read and followed, though that is outside.
+    pub follow_outside: Vec<PathBuf>,
+    /// Whether symbolic links are followed at all.
+    pub links: Links,
+}
+
+/// What becomes of symbolic links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// Each is judged by its target.
+    #[default]
+    Judged,
+    /// None is followed.
+    Strict,
 }
 
 /// Where in the view an object stands.
@@ -34,15 +52,32 @@ pub struct Ask<'a> {
     pub to: Option<Place<'a>>,
     /// The object is, or would be, a block or character device.
     pub device: bool,
-    /// The operation reads, follows or makes a symbolic link whose target is outside the active roots.
+    /// The operation reads, follows or makes a symbolic link whose target is outside the active roots, and not where the
+    /// policy follows links nevertheless.
     pub outward: bool,
+    /// What of the operation the policy hides.
+    pub hides: Hides,
+    /// Links are not followed, and nobody but the daemon is there to see to it.
+    pub unfollowed: bool,
+}
+
+/// What of an operation is hidden.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hides {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The object itself: to the caller it does not exist.
+    Object,
+    /// A name that would be made or replaced, what a new link would lead to, or what a move would bring to light.
+    Result,
 }
 
 impl<'a> Ask<'a> {
     /// A question about one object that is neither a device nor an outward link.
     #[must_use]
     pub const fn new(op: Op, place: Place<'a>) -> Self {
-        Self { op, place, to: None, device: false, outward: false }
+        Self { op, place, to: None, device: false, outward: false, hides: Hides::Nothing, unfollowed: false }
     }
 }
 
@@ -61,11 +96,14 @@ pub enum Verdict {
 /// | --- | --- |
 /// | a change at the top of the view, at either end | EPERM `outside-root` |
 /// | a change, and the view or an end's root is read-only | EROFS `read-only` |
+/// | the object is hidden | ENOENT `hidden` |
+/// | what would come of it is hidden, or hidden no longer | EPERM `hidden` |
 /// | the ends lie in two roots | EXDEV `cross-root`, unless the policy allows it |
 /// | making a device node | EPERM `special-file` |
 /// | opening or changing through a device node | EACCES `special-file` |
 /// | making a link that points outside | EPERM `symlink-outside` |
 /// | reading or following such a link | EACCES `symlink-outside` |
+/// | reading any link, and with that following it, where no link is followed | ELOOP `symlink-loop` |
 /// | anything else | allow |
 #[must_use]
 pub fn decide(policy: &Policy, ask: &Ask<'_>) -> Verdict {
@@ -80,6 +118,11 @@ pub fn decide(policy: &Policy, ask: &Ask<'_>) -> Verdict {
                 Place::In(_) => {}
             }
         }
+    }
+    match ask.hides {
+        Hides::Nothing => {}
+        Hides::Object => return Verdict::Deny(Reason::Hidden, Errno::NOENT),
+        Hides::Result => return Verdict::Deny(Reason::Hidden, Errno::PERM),
     }
     if let (Place::In(from), Some(Place::In(to))) = (ask.place, ask.to)
         && from.instance != to.instance
@@ -97,6 +140,9 @@ pub fn decide(policy: &Policy, ask: &Ask<'_>) -> Verdict {
     if ask.outward {
         let errno = if ask.op == Op::Symlink { Errno::PERM } else { Errno::ACCESS };
         return Verdict::Deny(Reason::SymlinkOutside, errno);
+    }
+    if ask.unfollowed && ask.op == Op::Readlink {
+        return Verdict::Deny(Reason::SymlinkLoop, Errno::LOOP);
     }
     Verdict::Allow
 }
@@ -153,6 +199,17 @@ mod tests {
             (&open, Ask { device: true, ..ask(Op::Unlink, a) }, Verdict::Allow),
             (&open, Ask { outward: true, ..ask(Op::Symlink, a) }, deny(Reason::SymlinkOutside, Errno::PERM)),
             (&open, Ask { outward: true, ..ask(Op::Readlink, a) }, deny(Reason::SymlinkOutside, Errno::ACCESS)),
+            (&open, Ask { unfollowed: true, ..ask(Op::Readlink, a) }, deny(Reason::SymlinkLoop, Errno::LOOP)),
+            (&open, Ask { unfollowed: true, ..ask(Op::Stat, a) }, Verdict::Allow),
+            (&open, Ask { hides: Hides::Object, ..ask(Op::Lookup, a) }, deny(Reason::Hidden, Errno::NOENT)),
+            (&open, Ask { hides: Hides::Object, ..ask(Op::Unlink, a) }, deny(Reason::Hidden, Errno::NOENT)),
+            (&frozen, Ask { hides: Hides::Object, ..ask(Op::Unlink, a) }, deny(Reason::ReadOnly, Errno::ROFS)),
+            (&open, Ask { hides: Hides::Result, ..ask(Op::Create, a) }, deny(Reason::Hidden, Errno::PERM)),
+            (
+                &open,
+                Ask { to: Some(b), hides: Hides::Object, ..ask(Op::Rename, a) },
+                deny(Reason::Hidden, Errno::NOENT),
+            ),
         ];
         for (policy, ask, expected) in cases {
             assert_eq!(decide(policy, &ask), expected, "{policy:?} {ask:?}");

@@ -4,9 +4,11 @@
 //! sees facts that the resolver has established and returns a [`Verdict`]; it opens nothing and records nothing.
 
 mod decide;
+mod hidden;
 mod op;
 mod reason;
 
-pub use decide::{Ask, Place, Policy, Verdict, decide};
+pub use decide::{Ask, Hides, Links, Place, Policy, Verdict, decide};
+pub use hidden::{Hidden, PatternError};
 pub use op::Op;
 pub use reason::Reason;

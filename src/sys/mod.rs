@@ -21,7 +21,7 @@ pub(crate) use dir::{DirEntry, read_dir, seek_dir};
 pub(crate) use flags::*;
 pub(crate) use io::*;
 pub(crate) use memory::give_memory_back;
-pub(crate) use mount::{minor, open_directory};
+pub(crate) use mount::{follow_no_links, minor, open_directory};
 pub use stat::{Birth, Kind, Moment, ObjectId, Stat, Version};
 pub(crate) use stat::{file_system, stat, stat_without_sync};
 pub(crate) use xattr::*;

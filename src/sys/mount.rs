@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 /// A rootsfs mount in the mount table (`proc_pid_mountinfo(5)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,18 @@ pub fn unmount(mountpoint: &Path) -> io::Result<()> {
         Err(Errno::PERM) => unmount_by_helper(mountpoint),
         other => Ok(other?),
     }
+}
+
+/// Makes a mount follow no symbolic link (`MS_NOSYMFOLLOW`, Linux 5.10); a path that meets one is ELOOP, `readlink(2)` works.
+///
+/// EPERM for an ordinary user.
+pub(crate) fn follow_no_links(mountpoint: &Path, read_only: bool) -> io::Result<()> {
+    /// `linux/mount.h`; the libc crate does not have it.
+    const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
+    // What the mount is otherwise stays only if it is said again (mount(2), MS_BIND with MS_REMOUNT).
+    let kept = MountFlags::NOSUID | MountFlags::NODEV;
+    let kept = if read_only { kept | MountFlags::RDONLY } else { kept };
+    Ok(rustix::mount::mount_remount(mountpoint, MountFlags::BIND | kept | NOSYMFOLLOW, c"")?)
 }
 
 /// Where the helper is looked for when it is not in `PATH`: fuser finds it there to mount, so unmounting must too.

@@ -198,7 +198,11 @@ impl Core {
         let Place::In(_) = call.place() else { return Err(Errno::INVAL) };
         let text = self.with_room(|| sys::link_text(&*call.descriptor_in_place()?))?;
         let shown = self.judge_text(&call, &text)?;
-        let ask = Ask { outward: shown.is_none(), ..Ask::new(Op::Readlink, call.place()) };
+        let ask = Ask {
+            outward: shown.is_none(),
+            unfollowed: self.follows_no_link(),
+            ..Ask::new(Op::Readlink, call.place())
+        };
         self.authorize(&Ends::of(&call), &ask)?;
         call.answer(shown.unwrap_or_default())
     }

@@ -1,11 +1,11 @@
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use serde::Serialize;
 
 use super::core::{Core, Current, Retired, errno_name};
-use crate::authorize::{Ask, Op, Place, Reason, Verdict, decide};
+use crate::authorize::{Ask, Hides, Op, Place, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome};
 use crate::resolve::{Found, Last, Name, Spot, Start, walk};
 use crate::roots::{ListState, uri};
@@ -41,7 +41,14 @@ pub struct Explanation {
 /// One end of the operation, found.
 enum End {
     Top,
-    At { spot: Spot, kind: Option<Kind>, parent_exists: bool },
+    /// On the host, by a link that the policy lets be followed.
+    Followed(PathBuf),
+    At {
+        spot: Spot,
+        kind: Option<Kind>,
+        parent_exists: bool,
+        hidden: bool,
+    },
 }
 
 /// Why an end is refused before the decision.
@@ -109,6 +116,14 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
     if let End::At { spot, .. } = &from {
         describe(spot, &mut decision.path, &mut decision.object, &mut decision.root);
     }
+    if let End::Followed(host) = &from {
+        decision.object = Some(host.display().to_string());
+        return Ok(format!(
+            "a link leads to {}, which --follow-outside lets be followed: there only the host's own \
+            permissions apply",
+            host.display()
+        ));
+    }
     let mut outward = false;
     let to =
         match (query.op, &query.to, &from) {
@@ -136,6 +151,8 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
         to: to.as_ref().map(|to| place(query.op, to)),
         device,
         outward,
+        hides: hides(core, query.op, &from, to.as_ref()),
+        unfollowed: core.follows_no_link(),
         ..Ask::new(query.op, place(query.op, &from))
     };
     if let Verdict::Deny(reason, errno) = decide(&core.policy, &ask) {
@@ -154,11 +171,39 @@ fn judge(core: &Core, current: &Current, query: &CheckQuery, decision: &mut Deci
 
 fn place(op: Op, end: &End) -> Place<'_> {
     match end {
-        End::Top => Place::Top,
+        End::Top | End::Followed(_) => Place::Top,
         // A root's own name belongs to the list: making, removing or moving it is a change at the top.
         End::At { spot, .. } if spot.names.is_empty() && (op.makes_name() || op.takes_name()) => Place::Top,
         End::At { spot, .. } => Place::In(&spot.root),
     }
+}
+
+/// What of the operation is hidden, with what exists and what would be made.
+fn hides(core: &Core, op: Op, from: &End, to: Option<&End>) -> Hides {
+    let hidden = &core.policy.hidden;
+    let veiled = |end: &End, made: Option<bool>| match end {
+        End::At { hidden: true, .. } => true,
+        End::At { spot, .. } => made.is_some_and(|directory| hidden.hides(&spot.names, directory)),
+        _ => false,
+    };
+    let moved = matches!(from, End::At { kind: Some(Kind::Directory), .. });
+    let made = match op {
+        Op::Rename | Op::Link => to.is_some_and(|to| veiled(to, Some(moved))),
+        op if op.makes_name() => {
+            return if veiled(from, Some(op == Op::Mkdir)) { Hides::Result } else { Hides::Nothing };
+        }
+        _ => false,
+    };
+    if veiled(from, None) {
+        return Hides::Object;
+    }
+    let shown = match (op, from, to) {
+        (Op::Rename, End::At { spot: from, .. }, Some(End::At { spot: to, .. })) => {
+            moved && hidden.shows_by_moving(&from.names, &to.names)
+        }
+        _ => false,
+    };
+    if made || shown { Hides::Result } else { Hides::Nothing }
 }
 
 /// Whether a link text leads out of the active roots, read from the directory that holds, or would hold, what is at `spot`.
@@ -166,7 +211,10 @@ fn leads_out(core: &Core, current: &Current, spot: &Spot, text: &[u8]) -> bool {
     let mut holder = spot.clone();
     holder.names.pop();
     let found = walk(core.ground(current), Start::Link(holder), text, Last::Follow);
-    matches!(found, Found::Outside { .. } | Found::Mount(_))
+    match found {
+        Found::Outside { host: Some(host), .. } => !core.follows_outside(&host),
+        found => matches!(found, Found::Outside { .. } | Found::Mount(_)),
+    }
 }
 
 /// Finds one end, in whichever form it was given.
@@ -182,19 +230,24 @@ fn locate(core: &Core, current: &Current, op: Op, text: &str, last: Last) -> Res
     let found = walk(core.ground(current), start, path.as_os_str().as_bytes(), last);
     match found {
         Found::Top => Ok(End::Top),
-        Found::Object { spot, stat, .. } => Ok(End::At { spot, kind: Some(stat.kind), parent_exists: true }),
-        Found::Missing { spot, parent_exists, .. } => Ok(End::At { spot, kind: None, parent_exists }),
-        Found::Outside { through: Some(spot) } => Err(Refused {
+        Found::Object { spot, stat, .. } => {
+            Ok(End::At { spot, kind: Some(stat.kind), parent_exists: true, hidden: false })
+        }
+        Found::Missing { spot, parent_exists, hidden, .. } => Ok(End::At { spot, kind: None, parent_exists, hidden }),
+        Found::Outside { through: Some(_), host: Some(host), .. } if core.follows_outside(&host) => {
+            Ok(End::Followed(host))
+        }
+        Found::Outside { through: Some(spot), .. } => Err(Refused {
             reason: Reason::SymlinkOutside,
             errno: Errno::ACCESS,
             detail: format!("{} is a symbolic link that leads out of the active roots", shown(&spot)),
             spot: Some(spot),
         }),
         // A name that is no root's, at the top: making it would be a change there.
-        Found::Outside { through: None } if op.changes() && below_top(core, &path).is_some_and(is_one_name) => {
+        Found::Outside { through: None, .. } if op.changes() && below_top(core, &path).is_some_and(is_one_name) => {
             Ok(End::Top)
         }
-        Found::Outside { through: None } => Err(match revoked(core, &path) {
+        Found::Outside { through: None, .. } => Err(match revoked(core, &path) {
             Some(root) => {
                 let detail = format!("its root {} has left the list", root.canonical.display());
                 refused(Reason::RootRevoked, Errno::NOENT, detail)
@@ -253,7 +306,7 @@ const fn contradicted(op: Op, end: &End) -> Option<(Errno, &'static str)> {
 
 /// What the operation needs to be there.
 fn exists_as_needed(op: Op, end: &End) -> Result<(), Refused> {
-    let End::At { spot, kind: None, parent_exists } = end else { return Ok(()) };
+    let End::At { spot, kind: None, parent_exists, .. } = end else { return Ok(()) };
     let deny = |reason, detail: String| Refused { reason, errno: Errno::NOENT, spot: Some(spot.clone()), detail };
     if !parent_exists {
         return Err(deny(
@@ -289,6 +342,8 @@ const fn reason_sentence(reason: Reason) -> &'static str {
         Reason::ReadOnly => "the root is read-only",
         Reason::CrossRoot => "the two ends lie in different roots",
         Reason::SpecialFile => "device nodes are never opened or made through the view",
+        Reason::Hidden => "the operator has hidden such names with --hide",
+        Reason::SymlinkLoop => "no link of this view is followed (--links strict)",
         Reason::OutsideRoot => "the top of the view belongs to the root list",
         _ => "the view's rules do not allow it",
     }

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -83,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) listings: Mutex<HashMap<u64, Arc<Listing>>>,
     pub(crate) requests: AtomicU64,
     pub(crate) caches: OnceLock<Arc<dyn KernelCaches>>,
+    /// The mount follows no link by itself (`MS_NOSYMFOLLOW`).
+    pub(crate) unfollowed_by_kernel: AtomicBool,
     pub(crate) hold: Hold,
     /// Trees whose revocation has not ended, and what it makes the kernel forget.
     pub(crate) burial: Arc<Burial>,
@@ -221,6 +223,7 @@ impl Core {
             listings: Mutex::default(),
             requests: AtomicU64::new(0),
             caches: OnceLock::new(),
+            unfollowed_by_kernel: AtomicBool::new(false),
             hold: Hold::new(options.hold),
             burial: Arc::default(),
             record,
@@ -257,7 +260,12 @@ impl Core {
     }
 
     pub(crate) fn ground<'a>(&'a self, current: &'a Current) -> Ground<'a> {
-        Ground { snapshot: &current.snapshot, mountpoint: &self.mountpoint, mounts: self.mounts() }
+        Ground {
+            snapshot: &current.snapshot,
+            mountpoint: &self.mountpoint,
+            mounts: self.mounts(),
+            hidden: &self.policy.hidden,
+        }
     }
 
     /// Asks the one decision function, and records a refusal.

@@ -13,6 +13,7 @@ use super::inodes::Place as Found;
 use super::node::NodeId;
 use super::top::Listing;
 use super::tree::Tree;
+use super::veil::Veil;
 use crate::authorize::{Ask, Op};
 use crate::resolve::Name;
 use crate::sys::{self, Caller, DirEntry, Kind, ObjectId, Stat};
@@ -70,10 +71,11 @@ impl Core {
         let mut stream = handle.stream()?.lock();
         let dir = self.with_room(|| stream.dir(|| call.descriptor()))?;
         stream.seek(&dir, cookie)?;
+        let veil = self.veil(&call);
         let mut offered = 0_u64;
         loop {
             // After the first entry an error is the next request's to report: what was offered is whole.
-            let full = match self.offer(&call, (tree, &dir), &mut stream, plus, sink) {
+            let full = match self.offer(&call, (tree, &dir), &mut stream, (veil.as_ref(), plus), sink) {
                 Ok(Some(full)) => full,
                 Ok(None) => break,
                 Err(_) if offered > 0 => break,
@@ -95,7 +97,7 @@ impl Core {
         call: &Call,
         (tree, dir): (&Tree, &OwnedFd),
         stream: &mut DirStream,
-        plus: bool,
+        (veil, plus): (Option<&Veil<'_>>, bool),
         sink: &mut Sink<'_>,
     ) -> Result<Option<bool>, Errno> {
         let (_, inode) = call.inside()?;
@@ -116,6 +118,11 @@ impl Core {
                 Found::Root | Found::Gone => NodeId::TOP,
             };
             return Ok(Some(sink(&plain(above))));
+        }
+        if let Some(veil) = veil
+            && self.hides_entry((tree, dir), veil, &next.name, next.kind)?
+        {
+            return Ok(Some(false));
         }
         let dev = inode.dev;
         if !plus {

@@ -1,10 +1,14 @@
 //! What a symbolic link means in the view.
 
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
 use rustix::io::Errno;
 
 use super::core::{Call, Core, Ends};
-use crate::authorize::{Op, Reason};
-use crate::resolve::{Found, Last, Name, NameError, Spot, Start, walk};
+use crate::authorize::{Ask, Hides, Links, Op, Reason};
+use crate::resolve::{self, Found, Last, Name, NameError, Spot, Start, walk};
 
 impl Core {
     /// The text under which the call's link works in the view; None when it leads outside.
@@ -25,6 +29,11 @@ impl Core {
             }
             Found::Object { spot, .. } | Found::Missing { spot, .. } => rewritten(&spot),
             Found::Top => Some(relative(&start, None)),
+            Found::Outside { host: Some(host), by_link, .. } if self.follows_outside(&host) => {
+                // By a link that the kernel comes to on its way, it is that one which leads out.
+                let as_it_is = by_link && climbs_first(text);
+                Some(if as_it_is { text.to_vec() } else { host.into_os_string().into_vec() })
+            }
             Found::Outside { .. } | Found::Mount(_) | Found::Unsafe(NameError::Unsafe) => None,
             // Following these fails by itself, in the kernel's own words.
             Found::Loop | Found::Refused(_, Errno::ACCESS | Errno::NOTDIR) | Found::Unsafe(NameError::TooLong)
@@ -52,13 +61,44 @@ impl Core {
         })
     }
 
-    /// Whether a link with this text, made in the call's directory, would lead outside.
-    pub(crate) fn points_outside(&self, call: &Call, text: &[u8]) -> Result<bool, Errno> {
+    /// Adds to what is asked where a link with this text, made in the call's directory, would lead.
+    pub(crate) fn judge_new_text(&self, call: &Call, text: &[u8], ask: &mut Ask<'_>) -> Result<(), Errno> {
         let (tree, inode) = call.inside()?;
         let names = inode.names().ok_or(Errno::NOENT)?;
         let start = Spot { root: std::sync::Arc::clone(&tree.root), names };
         let found = self.walk_with_room(call, &start, text)?;
-        Ok(matches!(found, Found::Outside { .. } | Found::Mount(_)))
+        match found {
+            Found::Outside { host: Some(host), .. } if self.follows_outside(&host) => {}
+            Found::Outside { .. } | Found::Mount(_) => ask.outward = true,
+            found if self.is_hidden(&found) => ask.hides = Hides::Result,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether what a walk came to is hidden, or would be if it were there.
+    pub(super) fn is_hidden(&self, found: &Found) -> bool {
+        match found {
+            Found::Missing { hidden: true, .. } => true,
+            Found::Missing { spot, .. } => self.policy.hidden.hides_way(&spot.names),
+            _ => false,
+        }
+    }
+
+    /// No link is to be followed, and the kernel does not see to it: then none can be read.
+    pub(super) fn follows_no_link(&self) -> bool {
+        self.policy.links == Links::Strict && !self.unfollowed_by_kernel.load(Ordering::Relaxed)
+    }
+
+    /// Whether the policy lets links be followed to this path of the host: it is spelled, and leads, below a directory of
+    /// `follow_outside`. One that leads nowhere fails by itself.
+    pub(super) fn follows_outside(&self, host: &Path) -> bool {
+        let below = |path: &Path| self.policy.follow_outside.iter().any(|prefix| path.starts_with(prefix));
+        below(host)
+            && match resolve::canonical(host) {
+                Ok(object) => below(&object),
+                Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
+            }
     }
 }
 

@@ -21,6 +21,7 @@ mod sync;
 mod tidy;
 mod top;
 mod tree;
+mod veil;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ pub use check::{CheckQuery, Explanation};
 
 use self::core::Core;
 use self::descriptors::Descriptors;
-use crate::authorize::Policy;
+use crate::authorize::{Links, Policy};
 use crate::fuse::{Adapter, MountOptions, Session};
 use crate::publisher::{Installed, Manner, Stage};
 use crate::record::Record;
@@ -113,6 +114,14 @@ impl View {
         };
         let (session, caches) = Session::mount(Adapter { view: Arc::clone(&core) }, &mount)
             .map_err(|error| failed(explain_mount_error(&error)))?;
+        if core.policy.links == Links::Strict {
+            match crate::sys::follow_no_links(&core.mountpoint, core.policy.read_only) {
+                Ok(()) => core.unfollowed_by_kernel.store(true, Ordering::Relaxed),
+                Err(error) => {
+                    tracing::warn!(%error, "--links strict without root: links can neither be followed nor read")
+                }
+            }
+        }
         // Neither was set before: the core is new.
         let _ = core.own_mount.set(session.mount_id);
         let _ = core.caches.set(Arc::new(caches));

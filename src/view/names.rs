@@ -11,7 +11,7 @@ use super::core::{Answer, Call, Core, Ends, Entry, child_of};
 use super::inodes::{Inode, Place as Found};
 use super::node::NodeId;
 use super::tree::Tree;
-use crate::authorize::{Ask, Op, Reason};
+use crate::authorize::{Ask, Hides, Op, Reason};
 use crate::resolve::Name;
 use crate::sys::{self, Caller, Kind, Stat};
 
@@ -59,6 +59,10 @@ impl Core {
                 Errno::XDEV => self.refuse(&Ends::named(call, name), Op::Lookup, Reason::OwnMount, Errno::ACCESS),
                 other => other,
             })?;
+        if self.veil(call).is_some_and(|veil| veil.hides(name, stat.kind)) {
+            let ask = Ask { hides: Hides::Object, ..Ask::new(Op::Lookup, call.place()) };
+            self.authorize(&Ends::named(call, name), &ask)?;
+        }
         let inode = tree.found(fd, &stat, child_of(parent, name))?;
         Ok((inode, stat))
     }
@@ -70,8 +74,8 @@ impl Core {
         name: &[u8],
         make: Make,
     ) -> Result<Answer<Entry>, Errno> {
-        let ask = |call: &Call, ends: &Ends<'_>| self.authorize(ends, &Ask::new(Op::Mkdir, call.place()));
-        self.make(caller, Op::Mkdir, (parent, name), ask, |dir, name| {
+        let no_more = |_: &Call, _: &mut Ask<'_>| Ok(());
+        self.make(caller, (Op::Mkdir, Kind::Directory), (parent, name), no_more, |dir, name| {
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             sys::make_dir(dir, name, make.mode)
         })
@@ -84,10 +88,12 @@ impl Core {
         name: &[u8],
         make: Make,
     ) -> Result<Answer<Entry>, Errno> {
-        let device = Kind::from_mode(make.mode).is_device();
-        let ask =
-            |call: &Call, ends: &Ends<'_>| self.authorize(ends, &Ask { device, ..Ask::new(Op::Mknod, call.place()) });
-        self.make(caller, Op::Mknod, (parent, name), ask, |dir, name| {
+        let kind = Kind::from_mode(make.mode);
+        let device = |_: &Call, ask: &mut Ask<'_>| {
+            ask.device = kind.is_device();
+            Ok(())
+        };
+        self.make(caller, (Op::Mknod, kind), (parent, name), device, |dir, name| {
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             sys::make_node(dir, name, make.mode)
         })
@@ -101,29 +107,31 @@ impl Core {
         target: &[u8],
     ) -> Result<Answer<Entry>, Errno> {
         let text = CString::new(target).map_err(|_| Errno::INVAL)?;
-        let ask = |call: &Call, ends: &Ends<'_>| {
-            let outward = !call.is_top() && self.points_outside(call, target)?;
-            self.authorize(ends, &Ask { outward, ..Ask::new(Op::Symlink, call.place()) })
-        };
-        self.make(caller, Op::Symlink, (parent, name), ask, |dir, name| {
+        let text_judged = |call: &Call, ask: &mut Ask<'_>| self.judge_new_text(call, target, ask);
+        self.make(caller, (Op::Symlink, Kind::Symlink), (parent, name), text_judged, |dir, name| {
             let _acting = sys::act_as(&caller, None)?;
             sys::make_symlink(&text, dir, name)
         })
     }
 
-    /// Makes a name that can have no content yet, and looks it up for the kernel.
+    /// Makes a name that can have no content yet, and looks it up for the kernel. `facts` adds to what is asked below the top.
     fn make(
         &self,
         caller: Caller,
-        op: Op,
+        (op, kind): (Op, Kind),
         (parent, name): (NodeId, &[u8]),
-        ask: impl FnOnce(&Call, &Ends<'_>) -> Result<(), Errno>,
+        facts: impl FnOnce(&Call, &mut Ask<'_>) -> Result<(), Errno>,
         act: impl Fn(&OwnedFd, &Name) -> Result<(), Errno>,
     ) -> Result<Answer<Entry>, Errno> {
         let call = self.admit(caller, op, parent)?;
         let name = self.name(&call, op, name)?;
         let ends = Ends::named(&call, &name);
-        ask(&call, &ends)?;
+        let mut ask = Ask::new(op, call.place());
+        if !call.is_top() {
+            ask.hides = self.hides_new(&call, &name, kind)?;
+            facts(&call, &mut ask)?;
+        }
+        self.authorize(&ends, &ask)?;
         let made = self.with_room(|| act(&*call.descriptor_in_place()?, &name));
         self.done(&ends, op, made)?;
         let (inode, stat) = self.find(&call, &name)?;
@@ -141,7 +149,8 @@ impl Core {
     ) -> Result<Answer<(Entry, u64)>, Errno> {
         let call = self.admit(caller, Op::Create, parent)?;
         let name = self.name(&call, Op::Create, name)?;
-        self.authorize(&Ends::named(&call, &name), &Ask::new(Op::Create, call.place()))?;
+        let hides = self.hides_new(&call, &name, Kind::File)?;
+        self.authorize(&Ends::named(&call, &name), &Ask { hides, ..Ask::new(Op::Create, call.place()) })?;
         let (tree, inode) = call.inside()?;
         let opened = self.with_room(|| {
             let dir = call.descriptor_in_place()?;
@@ -186,7 +195,8 @@ impl Core {
         let object = self.admit(caller, Op::Link, node)?;
         let call = self.admit(caller, Op::Link, parent)?;
         let name = self.name(&call, Op::Link, name)?;
-        let ask = Ask { to: Some(call.place()), ..Ask::new(Op::Link, object.place()) };
+        let hides = self.hides_new(&call, &name, Kind::File)?;
+        let ask = Ask { to: Some(call.place()), hides, ..Ask::new(Op::Link, object.place()) };
         let ends = Ends::between(&object, None, &call, &name);
         self.authorize(&ends, &ask)?;
         let linked = self.with_room(|| {
@@ -217,7 +227,8 @@ impl Core {
     ) -> Result<Answer<()>, Errno> {
         let call = self.admit(caller, op, parent)?;
         let name = self.name(&call, op, name)?;
-        self.authorize(&Ends::named(&call, &name), &Ask::new(op, call.place()))?;
+        let hides = self.hides_object(&call, &name)?;
+        self.authorize(&Ends::named(&call, &name), &Ask { hides, ..Ask::new(op, call.place()) })?;
         let (tree, inode) = call.inside()?;
         let removed = self.with_room(|| {
             let dir = call.descriptor_in_place()?;
@@ -240,7 +251,9 @@ impl Core {
         let target = self.admit(caller, Op::Rename, to.0)?;
         let from = self.name(&source, Op::Rename, from.1)?;
         let to = self.name(&target, Op::Rename, to.1)?;
-        let ask = Ask { to: Some(target.place()), ..Ask::new(Op::Rename, source.place()) };
+        let exchanged = flags.contains(RenameFlags::EXCHANGE);
+        let hides = self.hides_of_move((&source, &from), (&target, &to), exchanged)?;
+        let ask = Ask { to: Some(target.place()), hides, ..Ask::new(Op::Rename, source.place()) };
         let ends = Ends::between(&source, Some(&from), &target, &to);
         self.authorize(&ends, &ask)?;
         if flags.contains(RenameFlags::WHITEOUT) {
@@ -248,7 +261,6 @@ impl Core {
             return Err(self.refuse(&ends, Op::Rename, Reason::SpecialFile, Errno::PERM));
         }
         let ((source_tree, source_dir), (target_tree, target_dir)) = (source.inside()?, target.inside()?);
-        let exchanged = flags.contains(RenameFlags::EXCHANGE);
         let renamed = self.with_room(|| {
             let (source_fd, target_fd) = (source.descriptor_in_place()?, target.descriptor_in_place()?);
             let moved = Held::of(source_tree, source_dir, &source_fd, &from)?;

@@ -3,17 +3,18 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::authorize::Hidden;
 use crate::resolve::{Name, NameError};
 use crate::roots::{Root, RootKind, Snapshot};
 use crate::sys::{self, Kind, Mounts, Stat};
 
 /// Links followed in one walk, as the kernel's own limit (`path_resolution(7)`, `MAXSYMLINKS`).
-const MAX_LINKS: u32 = 40;
+pub(super) const MAX_LINKS: u32 = 40;
 
 /// What a walk may stand on: the active roots and where the view itself is mounted.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) mountpoint: &'a Path,
     pub(crate) mounts: Mounts,
+    /// What is as good as not there.
+    pub(crate) hidden: &'a Hidden,
 }
 
 /// A place in the view: a root and the names from it down to an object.
@@ -73,11 +76,17 @@ pub(crate) enum Found {
         /// Only the last name is missing.
         parent_exists: bool,
         left: bool,
+        /// It, or a directory on the way to it, is hidden.
+        hidden: bool,
     },
     /// Outside every active root, whether or not anything is there.
     Outside {
         /// The last link that was followed before the walk came there.
         through: Option<Spot>,
+        /// The path on the host, if it can be told without asking the host.
+        host: Option<PathBuf>,
+        /// The path given did not itself lead out of its root, but a link that it came to.
+        by_link: bool,
     },
     /// Another file system's mount point, perhaps our own.
     Mount(Spot),
@@ -101,7 +110,8 @@ pub(crate) enum Found {
 ///
 /// The spelling of an active root that counts is its canonical path, which has no links in it, or the one it was given by.
 pub(crate) fn walk(ground: Ground<'_>, start: Start, path: &[u8], last: Last) -> Found {
-    let mut walker = Walker { ground, place: None, pending: VecDeque::new(), links: 0, through: None, left: false };
+    let mut walker =
+        Walker { ground, place: None, pending: VecDeque::new(), links: 0, through: None, left: false, by_link: false };
     walker.push(path, if matches!(start, Start::Top) { Layout::View } else { Layout::Backing });
     let outcome = match start {
         Start::Host => walker.enter_absolute(),
@@ -131,6 +141,7 @@ struct Walker<'a> {
     /// The last link followed.
     through: Option<Spot>,
     left: bool,
+    by_link: bool,
 }
 
 impl Walker<'_> {
@@ -145,7 +156,11 @@ impl Walker<'_> {
     }
 
     fn outside(&self) -> Found {
-        Found::Outside { through: self.through.clone() }
+        self.outside_at(None)
+    }
+
+    fn outside_at(&self, host: Option<PathBuf>) -> Found {
+        Found::Outside { through: self.through.clone(), host, by_link: self.by_link }
     }
 
     fn spot(&self, further: impl IntoIterator<Item = Name>) -> Option<Spot> {
@@ -181,8 +196,14 @@ impl Walker<'_> {
         let mounts = self.ground.mounts;
         let opened = self.directory().and_then(|dir| sys::open_child(dir, name, mounts));
         let stat = opened.and_then(|fd| sys::stat(&fd).map(|stat| (fd, stat)));
+        if let (Ok((_, stat)), false) = (&stat, self.ground.hidden.is_empty())
+            && let Some(spot) = self.spot([name.clone()])
+            && self.ground.hidden.hides(&spot.names, stat.kind == Kind::Directory)
+        {
+            return Err(Found::Missing { spot, parent_exists: true, left: self.left, hidden: true });
+        }
         stat.map_err(|errno| match (errno, self.spot([name.clone()])) {
-            (Errno::NOENT, Some(spot)) => Found::Missing { spot, parent_exists: true, left: self.left },
+            (Errno::NOENT, Some(spot)) => Found::Missing { spot, parent_exists: true, left: self.left, hidden: false },
             (Errno::XDEV, Some(spot)) => Found::Mount(spot),
             (errno, Some(spot)) => Found::Refused(spot, errno),
             (_, None) => self.outside(),
@@ -212,7 +233,7 @@ impl Walker<'_> {
     }
 
     fn step_up(&mut self, layout: Layout) -> Result<(), Found> {
-        let Some((root, stack)) = &mut self.place else { return Err(Found::Outside { through: None }) };
+        let Some((root, stack)) = &mut self.place else { return Err(self.outside()) };
         if stack.pop().is_some() {
             return Ok(());
         }
@@ -229,13 +250,14 @@ impl Walker<'_> {
     fn step_down(&mut self, component: &[u8], last: Last) -> Result<Option<Found>, Found> {
         let name = Name::new(component).map_err(Found::Unsafe)?;
         let (fd, stat) = match self.open(&name) {
-            Err(Found::Missing { spot, left, .. }) if self.pending.iter().any(|(rest, _)| rest != b".") => {
-                return Err(self.beyond(spot, left));
+            Err(Found::Missing { spot, left, hidden, .. }) if self.pending.iter().any(|(rest, _)| rest != b".") => {
+                return Err(self.beyond(spot, left, hidden));
             }
             other => other?,
         };
         if stat.kind == Kind::Symlink && (last == Last::Follow || !self.pending.is_empty()) {
             self.links += 1;
+            self.by_link |= self.links == 1 && !self.left;
             if self.links > MAX_LINKS {
                 return Err(Found::Loop);
             }
@@ -267,10 +289,12 @@ impl Walker<'_> {
     }
 
     /// The rest of a path below a name that does not exist. Nothing can be opened there, so the names alone are weighed, and
-    /// one `..` too many is outside.
-    fn beyond(&mut self, mut spot: Spot, left: bool) -> Found {
+    /// one `..` too many is outside. The path ends before the first `..`, for nothing is followed up from there.
+    fn beyond(&mut self, mut spot: Spot, left: bool, hidden: bool) -> Found {
+        let mut end = None;
         while let Some((component, _)) = self.pending.pop_front() {
             if component == b".." {
+                end = end.or_else(|| Some(spot.names.clone()));
                 if spot.names.pop().is_none() {
                     return self.outside();
                 }
@@ -284,7 +308,8 @@ impl Walker<'_> {
                 Err(error) => return Found::Unsafe(error),
             }
         }
-        Found::Missing { spot, parent_exists: false, left }
+        spot.names = end.unwrap_or(spot.names);
+        Found::Missing { spot, parent_exists: false, left, hidden }
     }
 
     fn end_here(&mut self) -> Result<Found, Found> {
@@ -297,7 +322,7 @@ impl Walker<'_> {
         };
         match stat {
             Ok(stat) => Ok(Found::Object { spot, stat: Box::new(stat), left: self.left }),
-            Err(Errno::NOENT) => Ok(Found::Missing { spot, parent_exists: true, left: self.left }),
+            Err(Errno::NOENT) => Ok(Found::Missing { spot, parent_exists: true, left: self.left, hidden: false }),
             Err(errno) => Err(Found::Refused(spot, errno)),
         }
     }
@@ -326,7 +351,7 @@ impl Walker<'_> {
                 return Ok(());
             }
             match self.pending.pop_front() {
-                None => return Err(self.outside()),
+                None => return Err(self.outside_at(Some(path_of(&at)))),
                 Some((component, _)) if component == b".." => {
                     if at.len() > trusted {
                         return Err(self.outside());
@@ -334,10 +359,17 @@ impl Walker<'_> {
                     at.pop();
                     trusted = at.len();
                 }
+                Some((component, _)) if component == b"." => {}
                 Some((component, _)) => at.push(component),
             }
         }
     }
+}
+
+fn path_of(components: &[Vec<u8>]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let names = components.iter().map(|component| std::ffi::OsStr::from_bytes(component));
+    Path::new("/").join(names.collect::<PathBuf>())
 }
 
 fn bytes_of(path: &Path) -> Vec<Vec<u8>> {

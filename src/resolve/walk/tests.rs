@@ -10,6 +10,7 @@ struct Lab {
     _dir: tempfile::TempDir,
     base: PathBuf,
     snapshot: Snapshot,
+    hidden: Hidden,
 }
 
 /// `app` and `docs` are roots, `docs` under the entry `papers`; `app-secret` and `out` are not.
@@ -45,7 +46,7 @@ fn lab() -> Lab {
         roots: vec![root(1, "app", "app"), root(2, "docs", "papers")],
         refused: Vec::new(),
     };
-    Lab { _dir: dir, base, snapshot }
+    Lab { _dir: dir, base, snapshot, hidden: Hidden::new([".env", "secrets/"]).unwrap() }
 }
 
 impl Lab {
@@ -55,7 +56,8 @@ impl Lab {
 
     fn walk(&self, start: Start, path: &str) -> String {
         let mountpoint = self.base.join("view");
-        let ground = Ground { snapshot: &self.snapshot, mountpoint: &mountpoint, mounts: Mounts::default() };
+        let (snapshot, mounts, hidden) = (&self.snapshot, Mounts::default(), &self.hidden);
+        let ground = Ground { snapshot, mountpoint: &mountpoint, mounts, hidden };
         let path = path.replace("BASE", self.base.to_str().unwrap());
         let shown = |spot: &Spot| {
             let names: Vec<_> = std::iter::once(&spot.root.entry).chain(&spot.names).map(Name::to_string).collect();
@@ -64,8 +66,12 @@ impl Lab {
         match walk(ground, start, path.as_bytes(), Last::Follow) {
             Found::Top => "top".into(),
             Found::Object { spot, left, .. } => format!("{}{}", if left { "left " } else { "" }, shown(&spot)),
+            Found::Missing { spot, hidden: true, .. } => format!("hidden {}", shown(&spot)),
             Found::Missing { spot, parent_exists: true, .. } => format!("missing {}", shown(&spot)),
             Found::Missing { spot, .. } => format!("no parent {}", shown(&spot)),
+            Found::Outside { host: Some(host), by_link, .. } if host.starts_with("/usr") => {
+                format!("{} {}", if by_link { "link to" } else { "out to" }, host.display())
+            }
             Found::Outside { .. } => "outside".into(),
             Found::Mount(_) => "mount".into(),
             Found::Unsafe(_) => "unsafe".into(),
@@ -89,10 +95,22 @@ fn link_texts() {
     lab.link(".", "app/src/dot");
     lab.link("loop2", "app/loop1");
     lab.link("loop1", "app/loop2");
+    lab.link("/usr/bin/x", "app/src/x");
+    for hidden in ["app/src/.env", "app/secrets", "app/src/secrets/deep"] {
+        std::fs::create_dir_all(lab.base.join(hidden)).unwrap();
+    }
     for (text, expected) in [
         ("g", "app/src/g"),
         ("./deep/../g", "app/src/g"),
         ("../f", "app/f"),
+        (".env", "hidden app/src/.env"),
+        ("../secrets/a/b", "hidden app/secrets/a/b"),
+        ("secrets/deep/../../g", "hidden app/src/secrets/deep"),
+        ("in/../secrets", "hidden app/src/secrets"),
+        ("x", "link to /usr/bin/x"),
+        ("/usr/./bin/y/", "out to /usr/bin/y"),
+        ("/usr/../usr/bin/y", "outside"),
+        ("x/../../tmp", "outside"),
         ("..", "app"),
         ("in/../../src", "app/src"),
         ("dot/dot/../f", "app/f"),
@@ -118,7 +136,7 @@ fn link_texts() {
         ("../loop1", "loop"),
         ("new", "missing app/src/new"),
         ("new/er", "no parent app/src/new/er"),
-        ("new/../g", "no parent app/src/g"),
+        ("new/../g", "no parent app/src/new"),
         ("new/../../../x", "outside"),
         ("g/x", "refused Not a directory (os error 20)"),
         ("dot/../../..", "outside"),

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use rustix::io::Errno;
 use self::object::{Flaw, Object, stands};
 use super::entry::{self, Candidate};
 use super::uri::{self, BarePaths, Refusal};
-use super::{Authority, Instance, RefusedRoot, Root, RootInput, Snapshot};
-use crate::authorize::Reason;
+use super::{Authority, Instance, RefusedRoot, Root, RootInput, RootKind, Snapshot};
+use crate::authorize::{Hidden, Reason};
 use crate::resolve::Name;
 use crate::sys::anchor;
 
@@ -30,6 +31,8 @@ pub struct JudgeOptions {
     pub bare_paths: bool,
     /// Roots that may not be changed, each a path, a URI or an entry name (`--read-only-root`).
     pub read_only_roots: Vec<String>,
+    /// A root that bears a hidden name itself is refused (`--hide`).
+    pub hidden: Hidden,
 }
 
 /// How the names of a list are looked up.
@@ -248,6 +251,7 @@ impl Judge {
             .map_err(Flaw::from)
             .and_then(|fd| Object::hold(fd, own_mount))
             .and_then(|object| self.below_ceiling(&object.canonical).map(|()| object))
+            .and_then(|object| self.is_shown(&object).map(|()| object))
             .map_err(|flaw| refusal(input, &flaw))?;
         homes.insert(spelling.given.clone(), object.canonical.clone());
         let asked = input.entry.as_ref().map(Name::new).transpose().map_err(|error| {
@@ -271,6 +275,15 @@ impl Judge {
                 Err(Flaw::new(Reason::OutsideCeiling, why))
             }
         }
+    }
+
+    /// Whoever names a hidden object as a root must not see it so.
+    fn is_shown(&self, object: &Object) -> Result<(), Flaw> {
+        let name = object.canonical.file_name().and_then(|name| Name::new(name.as_bytes()).ok());
+        if name.is_some_and(|name| self.options.hidden.hides([&name], object.kind == RootKind::Directory)) {
+            return Err(Flaw::new(Reason::Hidden, format!("is {}, which --hide hides", object.canonical.display())));
+        }
+        Ok(())
     }
 
     /// Every path by which the operator may have meant a read-only root: as written, mapped, and the object's own.
