@@ -33,6 +33,8 @@ fn contents(dir: &Path) -> String {
     sh(dir, "find . | sort; find . -type f -exec md5sum {} + | sort").ok()
 }
 
+type Attempt<'a> = (&'a str, &'a str, &'a dyn Fn() -> std::io::Result<()>);
+
 fn outcome(act: impl FnOnce() -> std::io::Result<()>) -> String {
     errno_of(act())
 }
@@ -74,7 +76,7 @@ as_root_and_user! {
         let before = contents(&view.site.native("a"));
         view.within("make", |s| {
             let a = |name: &str| s.view("a").join(name);
-            let attempts: [(&str, &str, &dyn Fn() -> std::io::Result<()>); 18] = [
+            let attempts: [Attempt<'_>; 18] = [
                 ("create", "EPERM", &|| fs::write(a("new.pem"), "x")),
                 ("create what is there", "EPERM", &|| fs::write(a(".env"), "x")),
                 ("create where a directory is", "EPERM", &|| fs::write(a("secrets"), "x")),
