@@ -98,6 +98,12 @@ fn assert_well(probe: &[(String, String)]) {
     assert!(ill.is_empty(), "a retained root was disturbed: {ill:#?}");
 }
 
+/// What the kernel says of a file without asking.
+fn known(fd: &OwnedFd) -> rustix::io::Result<rustix::fs::Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(fd, c"", flags, rustix::fs::StatxFlags::BASIC_STATS)
+}
+
 /// `tail -f` with its output collected in a file.
 fn tail(view: &View, file: &str) -> (Child, std::path::PathBuf) {
     let out = view.file(&file.replace('/', "-"));
@@ -180,19 +186,12 @@ as_root_and_user! {
             let file = open(OFlags::RDWR, "gone/data");
             rustix::io::pread(&file, &mut [0; 9], 0).unwrap();
             let dir = open(OFlags::DIRECTORY, "gone/sub");
-            (file, open(OFlags::PATH, "gone/data"), dir, open(OFlags::RDONLY, "stays/data"))
+            (file, open(OFlags::PATH, "gone/sub/inner"), dir, open(OFlags::RDONLY, "stays/data"))
         });
         view.roots("remove", &["gone"]).ok();
         let calls = std::sync::Arc::new(move || {
-            let at_hand = |fd: &OwnedFd| {
-                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-                rustix::fs::statx(fd, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).err()
-            };
+            let at_hand = |fd: &OwnedFd| known(fd).err();
             [
-                rustix::io::pread(&file, &mut [0; 9], 0).err(),
-                rustix::io::pwrite(&file, b"x", 0).err(),
-                rustix::fs::fstat(&file).err(),
-                at_hand(&file),
                 at_hand(&path),
                 at_hand(&dir),
                 rustix::fs::RawDir::new(&dir, &mut [std::mem::MaybeUninit::uninit(); 512]).next().unwrap().err(),
@@ -204,9 +203,55 @@ as_root_and_user! {
             move || calls().iter().all(|errno| *errno == Some(Errno::IO))
         };
         assert!(eventually(Duration::from_secs(5), all_bad), "{:?}", calls());
+        // One that is open as a file is left with nothing, so that closing it succeeds.
+        let blank = known(&file).unwrap();
+        assert_eq!((blank.stx_size, blank.stx_mode & 0o7777, blank.stx_mtime.tv_sec), (0, 0, 0), "{blank:?}");
+        let refused = |errno| {
+            let calls = [
+                rustix::io::pread(&file, &mut [0; 9], 0).err(),
+                rustix::io::pwrite(&file, b"x", 0).err(),
+                rustix::fs::fstat(&file).err(),
+            ];
+            assert_eq!(calls, [Some(errno); 3]);
+        };
+        refused(Errno::STALE);
         view.within("the other root", move |_| rustix::io::pread(&other, &mut [0; 9], 4096).unwrap());
         view.end(rustix::process::Signal::KILL, Duration::from_secs(5));
-        assert_eq!(calls(), [Some(Errno::IO); 8]);
+        assert_eq!(calls(), [Some(Errno::IO); 4]);
+        refused(Errno::NOTCONN);
+        assert_eq!(known(&file).unwrap().stx_size, 0);
+    }
+
+    /// Also long after, when the kernel has given up what it held of the root.
+    fn close_succeeds() {
+        let view = mounted();
+        let program = format!(
+            r#"
+import errno, subprocess, time
+held = [os.open("gone/data", flags) for flags in (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND)]
+held += [os.dup(held[1]), os.open("gone/sub", os.O_RDONLY), os.open("gone/sub", os.O_PATH)]
+os.read(held[0], 10)
+given_up = os.open("gone/sub/inner", os.O_PATH)
+subprocess.run([{:?}, "roots", {:?}, "remove", "gone"], check=True, stdout=subprocess.DEVNULL)
+for attempt in range(500):
+    try:
+        os.fstat(given_up)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            break
+    time.sleep(0.01)
+else:
+    sys.exit("never given up")
+for fd in held:
+    os.close(fd)
+"#,
+            common::program(),
+            view.m()
+        );
+        let mut python = Command::new(common::python());
+        python.args(["-c", &format!("import os, sys\nos.chdir({:?})\n{program}", view.m())]);
+        python.env("XDG_RUNTIME_DIR", view.file("run"));
+        common::run(15, &python).ok();
     }
 
     fn tail_ends_with_an_error() {

@@ -1,9 +1,13 @@
-//! Trees on their way out, and the last step with each: what the kernel still holds of them is made bad.
+//! Trees on their way out, and the last step with each: what the kernel still holds of them is made bad, or blank.
 //!
 //! A descriptor of a revoked inode is refused by the daemon; but not when there is no daemon any more, nor where the kernel
 //! answers without asking (`statx(2)` with `AT_STATX_DONT_SYNC`). So the kernel itself is made to give the inode up: a lookup
 //! whose answer has the nodeid of an inode and another generation means to it that the inode it has is of the past, and
 //! everything on that is EIO from then on. Nobody but the thread that buries may look such a name up.
+//!
+//! Everything is `close(2)`, too, which ought to succeed. An inode that is open as a file is therefore not made bad: the lookup
+//! has the same generation and attributes that say nothing (no size, no times, no permissions), which are all that the kernel
+//! can then show by itself, for its pages were dropped before.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +40,7 @@ struct Grave {
     /// The thread that may look it up (`gettid(2)`).
     thread: u32,
     node: NodeId,
-    generation: u32,
+    generation: u64,
     kind: Kind,
 }
 
@@ -78,11 +82,11 @@ impl Burial {
         let graves = self.graves.lock();
         let grave = graves.iter().find(|grave| grave.thread == thread && grave.name == *name)?;
         let attr = Attr { node: grave.node, stat: Stat::unknown(grave.kind) };
-        Some(Entry { attr, generation: u64::from(grave.generation) + 1, lasting: false })
+        Some(Entry { attr, generation: grave.generation, lasting: false })
     }
 
-    /// Makes the kernel give up every inode that it still knows of a tree, whose caches have been dropped before: a bad
-    /// inode can no longer be invalidated.
+    /// Makes the kernel give up every inode that it still knows of a tree, or all that it knows of one that is open. Their
+    /// caches have been dropped before: a bad inode can no longer be invalidated.
     pub(super) fn bury(&self, tree: &Tree, mount: &OwnMount, caches: &dyn KernelCaches) {
         if tree.inodes.len() > 1 {
             std::thread::sleep(FORGETTING);
@@ -97,11 +101,13 @@ impl Burial {
             return;
         }
         let thread = sys::thread_id();
+        // Nothing can be opened any more; what is closed meanwhile is blank and as good as forgotten.
+        let open = tree.handles.open();
         for inode in left {
             if self.closed.load(Ordering::Relaxed) {
                 return;
             }
-            let Some(name) = self.open(&inode, thread) else { continue };
+            let Some(name) = self.dig(&inode, open.contains(&inode.node), thread) else { continue };
             // Only what it makes of the inode matters, not what it says.
             let _ = sys::look_up(&top, &name);
             self.graves.lock().retain(|grave| grave.thread != thread);
@@ -110,10 +116,10 @@ impl Burial {
         }
     }
 
-    fn open(&self, inode: &Inode, thread: u32) -> Option<Name> {
+    fn dig(&self, inode: &Inode, open: bool, thread: u32) -> Option<Name> {
         let name = Name::new(format!(".rootsfs-{}", inode.node.raw())).ok()?;
-        let grave =
-            Grave { name: name.clone(), thread, node: inode.node, generation: inode.generation, kind: inode.kind };
+        let generation = u64::from(inode.generation) + u64::from(!open);
+        let grave = Grave { name: name.clone(), thread, node: inode.node, generation, kind: inode.kind };
         self.graves.lock().push(grave);
         self.open.fetch_add(1, Ordering::Relaxed);
         Some(name)

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -255,6 +255,11 @@ impl HandleTable {
     pub(crate) fn files(&self, node: NodeId) -> Vec<Arc<Handle>> {
         let handles = self.handles.read();
         handles.values().filter(|handle| handle.node() == node && handle.file().is_ok()).cloned().collect()
+    }
+
+    /// The inodes of open files.
+    pub(crate) fn open(&self) -> HashSet<NodeId> {
+        self.handles.read().values().filter(|handle| handle.file().is_ok()).map(|handle| handle.node()).collect()
     }
 
     /// The inodes that are open for writing. Pages that a program wrote through a map are of these: the map keeps the file
