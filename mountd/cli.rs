@@ -98,6 +98,9 @@ pub(crate) struct ViewArgs {
     /// A root: a path or a file:// URI, optionally with the name it gets in the view
     #[arg(long = "root", env = "ROOTSFS_ROOT", value_name = "PATH|URI[=ENTRY]")]
     pub(crate) roots: Vec<std::ffi::OsString>,
+    /// A TOML file with the list, followed as it changes: roots = ["~/src/app", { path = "/srv/docs", entry = "docs" }]
+    #[arg(long, env = "ROOTSFS_ROOTS_FILE", value_name = "FILE", conflicts_with = "roots")]
+    pub(crate) roots_file: Option<PathBuf>,
     /// Nothing in the view may be changed
     #[arg(long, env = "ROOTSFS_READ_ONLY")]
     pub(crate) read_only: bool,
@@ -142,6 +145,9 @@ pub(crate) struct ViewArgs {
     /// Without it the record is kept in memory for `rootsfs log`, and goes to standard error under journald.
     #[arg(long, env = "ROOTSFS_RECORD_FILE", value_name = "FILE")]
     pub(crate) record_file: Option<PathBuf>,
+    /// Refuse (EIO) what the record cannot take, before it is done
+    #[arg(long, env = "ROOTSFS_RECORD_STRICT")]
+    pub(crate) record_strict: bool,
     /// Exit with 3 when no root is usable, instead of showing an empty view
     #[arg(long, env = "ROOTSFS_REQUIRE_ROOT")]
     pub(crate) require_root: bool,
@@ -415,6 +421,7 @@ mod tests {
             "rootsfs mount --map a=/b /m",
             "rootsfs mcp --refresh-timeout 0",
             "rootsfs mount --hide # /m",
+            "rootsfs mount --root /a --roots-file /f /m",
             "rootsfs mount --follow-outside /none /m",
             "rootsfs mount --links none /m",
             "rootsfs mcp --refresh-timeout NaN",

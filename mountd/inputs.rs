@@ -69,7 +69,23 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     Ok(clean)
 }
 
-fn is_uri(bytes: &[u8]) -> bool {
+/// A path from a file: `~/` is the user's home, and a relative one begins at `base`.
+///
+/// # Errors
+/// A sentence: the home is not known.
+pub(crate) fn below(base: &Path, path: &str) -> Result<String, String> {
+    let path = match path.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            let home = std::env::var_os("HOME").ok_or_else(|| format!("{path}: HOME is not set"))?;
+            Path::new(&home).join(rest.trim_start_matches('/'))
+        }
+        Some(_) => return Err(format!("{path}: only ~/ is known, not another user's home; write the whole path")),
+        None => base.join(path),
+    };
+    location(path.as_os_str().as_bytes()).map_err(|error| error.to_string())
+}
+
+pub(crate) fn is_uri(bytes: &[u8]) -> bool {
     let scheme = bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
     let rest = bytes.get(scheme..).unwrap_or_default();
     rest.starts_with(b"://") || bytes.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"file:"))

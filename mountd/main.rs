@@ -10,6 +10,7 @@ mod handler;
 mod inputs;
 mod mcp;
 mod mounts;
+mod roots_file;
 mod run;
 mod runtime;
 mod service;

@@ -15,6 +15,7 @@ use rustix::process::{Resource, Rlimit};
 use crate::cli::{McpArgs, MountArgs, ViewArgs};
 use crate::mcp::{self, McpOptions};
 use crate::mounts::shell;
+use crate::roots_file::RootsFile;
 use crate::service::{End, Service, ServiceOptions, StartError};
 use crate::{detach, inputs, signals};
 
@@ -116,15 +117,28 @@ fn start(
     let (sender, ended) = channel();
     signals::handle(sender.clone()).context("cannot handle signals")?;
     let command_line = view.roots.iter().map(|root| inputs::root(root)).collect::<Result<_, _>>();
+    let file = match view.roots_file.as_deref().map(RootsFile::open).transpose() {
+        Ok(file) => file,
+        Err(why) => return Ok(Err(StartError::NoRoots(why))),
+    };
+    let (file, command_line) = match file {
+        Some((file, list)) => (Some(file), list),
+        None => (None, command_line?),
+    };
     let options = ServiceOptions {
         mountpoint,
         policy: view.policy()?,
         allow_other: view.allow_other,
-        record: RecordOptions { level: view.record.into(), sink: sink(view)?, session: String::new() },
+        record: RecordOptions {
+            level: view.record.into(),
+            sink: sink(view)?,
+            strict: view.record_strict,
+            session: String::new(),
+        },
         publisher: PublisherOptions {
             policy: AuthorityPolicy::from(view.authority),
             judge: view.judge()?,
-            command_line: command_line?,
+            command_line,
             expects_client: client.is_some(),
         },
         hold: client.unwrap_or_default(),
@@ -132,7 +146,11 @@ fn start(
         ended: sender,
     };
     let started = Service::start(options);
-    if started.is_ok() {
+    if let Ok(service) = &started {
+        if let Some(file) = file {
+            file.follow(&service.publisher).context("the list file cannot be followed")?;
+            service.publisher.add_source(file);
+        }
         // Without a supervisor this does nothing.
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
             tracing::warn!(%error, "readiness could not be said");

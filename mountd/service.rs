@@ -193,7 +193,7 @@ impl Service {
     pub(crate) fn check(&self, question: Question, uid: u32, pid: u32) -> Explanation {
         let Question { path, op, to, generation } = question;
         let explanation = self.view.check(&CheckQuery { path, op, to, generation, uid, pid });
-        self.record.decision(&explanation.decision);
+        let _ = self.record.decision(&explanation.decision);
         explanation
     }
 

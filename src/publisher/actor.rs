@@ -19,6 +19,7 @@ pub(super) enum Change {
     NoClient { trigger: Trigger },
     Announce,
     Unavailable { why: String },
+    Operator(Result<Vec<RootInput>, String>),
     Set(Vec<RootInput>),
     Add(Vec<RootInput>),
     Remove { keys: Vec<String>, manner: Manner },
@@ -118,6 +119,19 @@ impl Actor {
                 self.why = why;
                 Ok(self.publish(Trigger::Unavailable, Manner::Graceful))
             }
+            Change::Operator(Ok(list)) => {
+                if !self.lists.set_command_line(list) {
+                    return Ok(self.unchanged());
+                }
+                Ok(self.publish(Trigger::RootsFile, Manner::Graceful))
+            }
+            Change::Operator(Err(why)) => {
+                if !self.lists.command_line_failed() {
+                    return Ok(self.unchanged());
+                }
+                self.why = why;
+                Ok(self.publish(Trigger::Unavailable, Manner::Graceful))
+            }
             Change::Set(list) => {
                 self.lists.control_set(list);
                 Ok(self.publish(Trigger::Control, Manner::Graceful))
@@ -149,9 +163,16 @@ impl Actor {
                     self.lists.set_client(list);
                 }
                 (Authority::Control, Ok(list)) => self.lists.control_set(list),
-                (Authority::CommandLine, Ok(list)) => self.lists.set_command_line(list),
+                (Authority::CommandLine, Ok(list)) => {
+                    self.lists.set_command_line(list);
+                }
                 (authority, Err(why)) => {
-                    if authority == Authority::Client && self.lists.unavailable() {
+                    let lost = match authority {
+                        Authority::Client => self.lists.unavailable(),
+                        Authority::CommandLine => self.lists.command_line_failed(),
+                        Authority::Control => false,
+                    };
+                    if lost {
                         self.why.clone_from(&why);
                     }
                     failures.push(why);

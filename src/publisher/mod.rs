@@ -183,6 +183,15 @@ impl Publisher {
         self.give(Change::NoClient { trigger: Trigger::ListChanged })
     }
 
+    /// The operator's own list changed where it is kept, or (`Err`, a sentence) it cannot be read any more: then it goes. A
+    /// client's list that is in force stays.
+    ///
+    /// # Errors
+    /// [`PublishError::Ended`].
+    pub fn operator(&self, list: Result<Vec<RootInput>, String>) -> Result<Published, PublishError> {
+        self.give(Change::Operator(list))
+    }
+
     /// The client announced a change: its list is stale. Publishes nothing and returns what is in force.
     ///
     /// # Errors
@@ -227,8 +236,8 @@ impl Publisher {
     /// thread; then judges everything anew. An answer that was overtaken by a list given meanwhile is dropped.
     ///
     /// # Errors
-    /// [`PublishError::Unavailable`] if a source failed: after a client's failure its roots are gone, after another's its
-    /// last list stays. [`PublishError::Ended`].
+    /// [`PublishError::Unavailable`] if a source failed: what it had in force is gone, but after a failure of a source of
+    /// [`Authority::Control`]. [`PublishError::Ended`].
     pub fn refresh(&self, timeout: Duration) -> Result<Published, PublishError> {
         let deadline = Instant::now() + timeout;
         let given = self.shared.given.load(Ordering::SeqCst);

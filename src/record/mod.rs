@@ -54,6 +54,9 @@ pub struct RecordOptions {
     pub level: Level,
     /// Where it goes, besides memory.
     pub sink: Sink,
+    /// A granted operation that is kept is written before it is done, too, with the result `pending`; one that cannot be
+    /// written is refused (`--record-strict`).
+    pub strict: bool,
     /// The session named in each line, until [`Record::set_session`].
     pub session: String,
 }
@@ -73,6 +76,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Record {
     level: Level,
+    strict: bool,
     session: ArcSwap<String>,
     ring: Ring,
     output: Mutex<Output>,
@@ -95,12 +99,13 @@ impl Record {
     /// What opening the file, or starting the thread that writes to standard error, answered.
     pub fn new(options: RecordOptions) -> io::Result<Self> {
         let output = Output::open(options.sink)?;
-        Ok(Self::with_output(options.level, options.session, output))
+        Ok(Self { strict: options.strict, ..Self::with_output(options.level, options.session, output) })
     }
 
     fn with_output(level: Level, session: String, output: Output) -> Self {
         Self {
             level,
+            strict: false,
             session: ArcSwap::from_pointee(session),
             ring: Ring::new(RING_LINES),
             output: Mutex::new(output),
@@ -125,22 +130,32 @@ impl Record {
         }
     }
 
+    /// Whether a granted operation of this kind has to be kept before it is done.
+    #[must_use]
+    pub fn wants_first(&self, op: Op) -> bool {
+        self.strict && self.wants(op, Outcome::Allow)
+    }
+
     /// Keeps one decision, if [`Record::wants`] it.
-    pub fn decision(&self, decision: &Decision) {
+    ///
+    /// # Errors
+    /// What writing it answered. It is counted as lost, and most callers have nothing better to do about it.
+    pub fn decision(&self, decision: &Decision) -> io::Result<()> {
         if !self.wants(decision.op, decision.decision) {
-            return;
+            return Ok(());
         }
         let denied = decision.decision == Outcome::Deny;
-        let line = self.keep("decision", decision, denied);
+        let (line, written) = self.keep("decision", decision, denied);
         if denied {
             self.denials.fetch_add(1, Ordering::Relaxed);
             *self.last_denial.write() = line;
         }
+        written
     }
 
     /// Keeps one change of the root list.
     pub fn snapshot(&self, event: &SnapshotEvent) {
-        self.keep("snapshot", event, false);
+        let _ = self.keep("snapshot", event, false);
     }
 
     /// The newest events, at most `limit`, oldest of them first, each with its number. Lines end with a newline.
@@ -171,22 +186,23 @@ impl Record {
         }
     }
 
-    fn keep<T: Serialize>(&self, event: &'static str, body: &T, denied: bool) -> Option<Arc<str>> {
+    fn keep<T: Serialize>(&self, event: &'static str, body: &T, denied: bool) -> (Option<Arc<str>>, io::Result<()>) {
         let session = self.session.load();
         let line = Line { time: format!("{:.6}", Timestamp::now()), session: &session, event, body };
         let line: Arc<str> = match line.render() {
             Ok(line) => line.into(),
             Err(error) => {
-                self.lose(&error.into());
-                return None;
+                let error = error.into();
+                self.lose(&error);
+                return (None, Err(error));
             }
         };
         self.ring.push(Arc::clone(&line), denied);
         let written = self.output.lock().write(&line);
-        if let Err(error) = written {
-            self.lose(&error);
+        if let Err(error) = &written {
+            self.lose(error);
         }
-        Some(line)
+        (Some(line), written)
     }
 
     fn lose(&self, error: &io::Error) {

@@ -61,9 +61,9 @@ fn parsed(line: &str) -> Value {
 #[test]
 fn lines_have_the_shape_of_the_contract() {
     let record = Record::new(RecordOptions { session: "s1".into(), ..RecordOptions::default() }).unwrap();
-    record.decision(&denial());
+    let _ = record.decision(&denial());
     record.set_session("s2".into());
-    record.decision(&allowed(Op::Write));
+    let _ = record.decision(&allowed(Op::Write));
     record.snapshot(&change(1));
     let lines = record.recent(10, false);
     let lines: Vec<_> = lines.iter().map(|(_, line)| parsed(line)).collect();
@@ -87,9 +87,9 @@ fn lines_have_the_shape_of_the_contract() {
 fn the_level_decides_what_is_kept() {
     for (level, kept) in [(Level::Denials, 1), (Level::Changes, 2), (Level::All, 3)] {
         let record = Record::new(RecordOptions { level, ..RecordOptions::default() }).unwrap();
-        record.decision(&denial());
-        record.decision(&allowed(Op::Write));
-        record.decision(&allowed(Op::Read));
+        let _ = record.decision(&denial());
+        let _ = record.decision(&allowed(Op::Write));
+        let _ = record.decision(&allowed(Op::Read));
         assert_eq!(record.recent(10, false).len(), kept, "{level:?}");
         assert_eq!(record.recent(10, true).len(), 1, "{level:?}");
         let counters = record.counters();
@@ -105,7 +105,7 @@ fn the_file_rotates_and_is_private() {
     let sink = Sink::File(FileSink { path: path.clone(), max_bytes: 2000, old_files: 2 });
     let record = Record::new(RecordOptions { sink, ..RecordOptions::default() }).unwrap();
     for _ in 0..40 {
-        record.decision(&denial());
+        let _ = record.decision(&denial());
     }
     let mut names: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
@@ -126,8 +126,8 @@ fn the_file_rotates_and_is_private() {
 fn a_write_error_is_counted_and_the_ring_goes_on() {
     let sink = Sink::File(FileSink::new("/dev/full"));
     let record = Record::new(RecordOptions { sink, ..RecordOptions::default() }).unwrap();
-    record.decision(&denial());
-    record.decision(&denial());
+    let _ = record.decision(&denial());
+    let _ = record.decision(&denial());
     assert_eq!(record.counters().lost, 2);
     assert_eq!(record.recent(10, true).len(), 2);
 }
@@ -139,13 +139,13 @@ fn following_waits_and_misses_nothing_in_the_ring() {
     let writer = Arc::clone(&record);
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
-        writer.decision(&denial());
+        let _ = writer.decision(&denial());
     });
     let lines = record.follow(0, Duration::from_secs(10));
     thread.join().unwrap();
     assert_eq!(lines.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1]);
     for _ in 0..RING_LINES + 5 {
-        record.decision(&denial());
+        let _ = record.decision(&denial());
     }
     let lines = record.follow(1, Duration::ZERO);
     assert_eq!(lines.len(), RING_LINES);
@@ -160,7 +160,8 @@ fn no_line_is_longer_than_promised() {
     let path = "\u{1}".repeat(4096);
     let end = || Some(path.clone());
     let root = end();
-    record.decision(&Decision { path: path.clone(), object: end(), to: end(), to_object: end(), root, ..denial() });
+    let _ =
+        record.decision(&Decision { path: path.clone(), object: end(), to: end(), to_object: end(), root, ..denial() });
     record.snapshot(&change(15_000));
     for (_, line) in record.recent(2, false) {
         assert!(line.len() <= LINE_MAX, "{} bytes", line.len());

@@ -151,12 +151,30 @@ impl Lists {
         self.client_counts()
     }
 
-    /// `--root` was given anew (a list file that changed).
-    pub fn set_command_line(&mut self, list: Vec<RootInput>) {
+    /// The operator's own list was given anew (a list file that changed), and replaces what the control socket made of the
+    /// old one. Under `client` a list from the client stays in force. Says whether this one is.
+    pub fn set_command_line(&mut self, list: Vec<RootInput>) -> bool {
         self.command_line = list;
-        if self.state == ListState::Waiting && !self.command_line.is_empty() {
+        self.control = None;
+        if self.operator_counts() {
             self.happened(ListEvent::Given);
         }
+        self.operator_counts()
+    }
+
+    /// The operator's own list could not be had: it goes. Says whether it was in force.
+    pub fn command_line_failed(&mut self) -> bool {
+        let counted = self.operator_counts();
+        self.command_line.clear();
+        self.control = None;
+        if counted {
+            self.happened(ListEvent::Failed);
+        }
+        counted
+    }
+
+    fn operator_counts(&self) -> bool {
+        self.policy != AuthorityPolicy::Client || self.client == Client::Silent
     }
 
     /// `roots set`: this list and no other, until a client gives one that counts.

@@ -54,6 +54,8 @@ pub enum Trigger {
     Control,
     /// `rootsfs roots refresh` or the tool `refresh_roots`.
     Refresh,
+    /// The operator's list file changed.
+    RootsFile,
     /// A missing root appeared, or a root's directory was replaced.
     Rescan,
     /// The list could not be refreshed.

@@ -268,17 +268,21 @@ impl Core {
         }
     }
 
-    /// Asks the one decision function, and records a refusal.
+    /// Asks the one decision function, and records a refusal. EIO: the record cannot take what must be in it.
     pub(crate) fn authorize(&self, ends: &Ends<'_>, ask: &Ask<'_>) -> Result<(), Errno> {
         match decide(&self.policy, ask) {
-            Verdict::Allow => Ok(()),
             Verdict::Deny(reason, errno) => Err(self.refuse(ends, ask.op, reason, errno)),
+            Verdict::Allow if self.record.wants_first(ask.op) => {
+                let pending = ends.decision(ask.op, Outcome::Allow, None, "pending");
+                self.record.decision(&pending).map_err(|_| Errno::IO)
+            }
+            Verdict::Allow => Ok(()),
         }
     }
 
     /// Records a refusal and hands back the error for the caller.
     pub(crate) fn refuse(&self, ends: &Ends<'_>, op: Op, reason: Reason, errno: Errno) -> Errno {
-        self.record.decision(&ends.decision(op, Outcome::Deny, Some(reason), errno_name(errno)));
+        let _ = self.record.decision(&ends.decision(op, Outcome::Deny, Some(reason), errno_name(errno)));
         errno
     }
 
@@ -286,7 +290,7 @@ impl Core {
     pub(crate) fn done<T>(&self, ends: &Ends<'_>, op: Op, result: Result<T, Errno>) -> Result<T, Errno> {
         if self.record.wants(op, Outcome::Allow) {
             let text = result.as_ref().err().map_or("ok", |errno| errno_name(*errno));
-            self.record.decision(&ends.decision(op, Outcome::Allow, None, text));
+            let _ = self.record.decision(&ends.decision(op, Outcome::Allow, None, text));
         }
         result
     }
@@ -374,7 +378,7 @@ impl Core {
     }
 
     fn record_top(&self, current: &Current, caller: Caller, op: Op, entry: String, reason: Reason, errno: Errno) {
-        self.record.decision(&Decision {
+        let _ = self.record.decision(&Decision {
             generation: current.snapshot.generation,
             op,
             pid: caller.pid,
