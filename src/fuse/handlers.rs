@@ -41,12 +41,14 @@ macro_rules! answer {
     };
 }
 
-/// Serves a call at once; or, while the list that allows it is awaited, puts it aside with a copy of what it borrows. The
-/// handler itself never blocks for that.
+/// Serves a call at once; or puts it aside with a copy of what it borrows, while the list that allows it is awaited, or for
+/// another thread to serve if this one must not block.
 macro_rules! serve {
     ($self:ident, $reply:ident, [$first:expr, $second:expr], [$($borrowed:ident),*], |$view:ident| $body:expr) => {{
         let nodes = [$first, $second];
-        if $self.view.hold.holds(nodes) {
+        let held = $self.view.hold.holds(nodes);
+        let seat = if held { None } else { $self.view.seats.take() };
+        if seat.is_none() {
             let view = Arc::clone(&$self.view);
             $(let $borrowed = $borrowed.to_owned();)*
             let bytes = 0 $(+ $borrowed.len())*;
@@ -58,11 +60,16 @@ macro_rules! serve {
                 let $view = &*view;
                 $body
             };
-            $self.view.hold.wait(nodes, bytes, Box::new(rest));
+            if held {
+                $self.view.hold.wait(nodes, bytes, Box::new(rest));
+            } else {
+                $self.view.seats.hand_over(bytes, Box::new(rest));
+            }
         } else {
             let $view = &*$self.view;
             $body
         }
+        drop(seat);
     }};
     ($self:ident, $reply:ident, $node:ident, [$($borrowed:ident),*], |$view:ident| $body:expr) => {
         serve!($self, $reply, [$node, $node], [$($borrowed),*], |$view| $body)

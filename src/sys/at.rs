@@ -36,6 +36,9 @@ fn enter(dir: impl AsFd, found: OwnedFd, mounts: Mounts) -> io::Result<OwnedFd> 
         if from != to && super::mount::is_rootsfs(to).unwrap_or(true) {
             return Err(Errno::XDEV);
         }
+        if from != to {
+            super::learn_mount(&found)?;
+        }
     }
     Ok(found)
 }

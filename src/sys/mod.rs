@@ -23,5 +23,5 @@ pub(crate) use io::*;
 pub(crate) use memory::give_memory_back;
 pub(crate) use mount::{follow_no_links, minor, open_directory};
 pub use stat::{Birth, Kind, Moment, ObjectId, Stat, Version};
-pub(crate) use stat::{file_system, stat, stat_without_sync};
+pub(crate) use stat::{file_system, is_overlay, learn_mount, stat, stat_without_sync};
 pub(crate) use xattr::*;

@@ -1,6 +1,9 @@
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, FileType, StatVfs, Statx, StatxFlags};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use rustix::fs::{AtFlags, FileType, StatVfs, Statx, StatxAttributes, StatxFlags};
 use rustix::io;
 use serde::Serialize;
 
@@ -117,6 +120,8 @@ pub struct Stat {
     pub ctime: Moment,
     /// Birth, where the file system keeps it.
     pub birth: Birth,
+    /// It may not be written, or only at its end, whatever its mode says (`STATX_ATTR_IMMUTABLE`, `STATX_ATTR_APPEND`).
+    pub fixed: bool,
 }
 
 impl Stat {
@@ -137,6 +142,7 @@ impl Stat {
             mtime: (0, 0),
             ctime: (0, 0),
             birth: Birth::UNKNOWN,
+            fixed: false,
         }
     }
 
@@ -185,8 +191,42 @@ fn from_statx(raw: &Statx) -> Stat {
         atime: moment(&raw.stx_atime),
         mtime: moment(&raw.stx_mtime),
         ctime: moment(&raw.stx_ctime),
-        birth: has(StatxFlags::BTIME).then(|| moment(&raw.stx_btime)).map_or(Birth::UNKNOWN, Birth::at),
+        birth: has(StatxFlags::BTIME)
+            .then(|| moment(&raw.stx_btime))
+            .filter(|_| !births_change(raw.stx_mnt_id))
+            .map_or(Birth::UNKNOWN, Birth::at),
+        fixed: raw.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
     }
+}
+
+/// Mounts on which a file's birth is not its own: an overlay tells that of the copy it has made by now.
+static BIRTHS_CHANGE: RwLock<Vec<u64>> = RwLock::new(Vec::new());
+static ANY_CHANGE: AtomicBool = AtomicBool::new(false);
+
+fn births_change(mount: u64) -> bool {
+    ANY_CHANGE.load(Ordering::Relaxed) && BIRTHS_CHANGE.read().contains(&mount)
+}
+
+/// Whether an object lies on an overlay, where the first change of a file makes another file of it below
+/// (`statfs(2)`, `OVERLAYFS_SUPER_MAGIC`).
+pub(crate) fn is_overlay(fd: impl AsFd) -> io::Result<bool> {
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the type differs by architecture")]
+    Ok(rustix::fs::fstatfs(fd)?.f_type as u64 == OVERLAYFS_SUPER_MAGIC)
+}
+
+/// Learns what kind of mount an object lies on, before objects of that mount are compared by their birth.
+pub(crate) fn learn_mount(fd: impl AsFd) -> io::Result<()> {
+    let (overlay, mount) = (is_overlay(&fd)?, stat_without_sync(&fd)?.id.mnt);
+    if overlay || ANY_CHANGE.load(Ordering::Relaxed) {
+        let mut mounts = BIRTHS_CHANGE.write();
+        mounts.retain(|known| *known != mount);
+        if overlay {
+            mounts.push(mount);
+            ANY_CHANGE.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(())
 }
 
 /// Figures of the file system an object lies on (`fstatvfs(3)`).

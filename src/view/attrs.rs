@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::core::{Answer, Attr, Call, Core, Ends};
 use super::node::NodeId;
+use super::tree::Tree;
 use crate::authorize::{Ask, Op, Place, Reason};
 use crate::sys::{self, Caller, Kind};
 
@@ -27,6 +28,9 @@ pub(crate) struct Changes {
 
 /// Virtual attributes live under this prefix; nothing of the backing does.
 const VIRTUAL: &[u8] = b"user.rootsfs.";
+
+/// Access control lists (`acl(5)`).
+const SYSTEM: &[u8] = b"system.";
 
 /// What only an administrator may know of (`xattr(7)`).
 const TRUSTED: &[u8] = b"trusted.";
@@ -56,11 +60,8 @@ impl Core {
         // A change through an open file goes on where the file went.
         let object = if changes.handle.is_some() { call.descriptor()? } else { call.descriptor_in_place()? };
         let file = if changes.size.is_some() { Self::to_truncate(call, changes.handle)? } else { None };
-        if changes.mode.is_some() && !sys::may_open_anything() {
-            // The new mode may forbid what the old one allowed to open.
-            for handle in tree.handles.files(inode.node) {
-                handle.file()?.descriptor(|| Ok(Arc::clone(&object)))?;
-            }
+        if (changes.mode.is_some() || changes.uid.is_some()) && !sys::may_open_anything() {
+            Self::hold_open(tree, inode.node, &object)?;
         }
         {
             let _acting = sys::act_as(&call.caller, None)?;
@@ -84,6 +85,14 @@ impl Core {
         sys::stat(&*object)
     }
 
+    /// Opens again what was open on an inode and given up: what comes now may forbid it.
+    pub(super) fn hold_open(tree: &Tree, node: NodeId, object: &Arc<OwnedFd>) -> Result<(), Errno> {
+        tree.handles
+            .files(node)
+            .iter()
+            .try_for_each(|handle| handle.file()?.descriptor(|| Ok(Arc::clone(object))).map(drop))
+    }
+
     /// The open file that a truncation came by, if it can be cut.
     fn to_truncate(call: &Call, handle: Option<u64>) -> Result<Option<Arc<OwnedFd>>, Errno> {
         let (tree, inode) = call.inside()?;
@@ -97,7 +106,8 @@ impl Core {
 
     pub(crate) fn statfs(&self, caller: Caller, node: NodeId) -> Result<Answer<Option<StatVfs>>, Errno> {
         let call = self.admit(caller, Op::Stat, node)?;
-        let figures = if call.is_top() { None } else { Some(sys::file_system(&*call.descriptor()?)?) };
+        let figures =
+            if call.is_top() { None } else { Some(self.with_room(|| sys::file_system(&*call.descriptor()?))?) };
         call.answer(figures)
     }
 
@@ -185,6 +195,10 @@ impl Core {
         }
         let changed = self.with_room(|| {
             let object = call.descriptor_in_place()?;
+            if let (Ok((tree, inode)), true) = (call.inside(), name.as_bytes().starts_with(SYSTEM)) {
+                // An access control list.
+                Self::hold_open(tree, inode.node, &object)?;
+            }
             let _acting = sys::act_as(&caller, None)?;
             act(&object)
         });

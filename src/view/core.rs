@@ -15,6 +15,7 @@ use super::gate::Guest;
 use super::hold::Hold;
 use super::inodes::{Inode, Place as Found};
 use super::node::NodeId;
+use super::seats::Seats;
 use super::tidy::Tidy;
 use super::top::Listing;
 use super::tree::{Pass, Tree};
@@ -22,7 +23,7 @@ use crate::authorize::{Ask, Op, Place, Policy, Reason, Verdict, decide};
 use crate::record::{Decision, Outcome, Record};
 use crate::resolve::{Ground, Name, NameError};
 use crate::roots::{Instance, ListState, Snapshot};
-use crate::sys::{Caller, Mounts, Stat};
+use crate::sys::{Caller, Kind, Mounts, Stat};
 
 /// Revoked root instances that are still told apart from ones that never were.
 const RETIRED: usize = 1024;
@@ -86,6 +87,7 @@ pub(crate) struct Core {
     /// The mount follows no link by itself (`MS_NOSYMFOLLOW`).
     pub(crate) unfollowed_by_kernel: AtomicBool,
     pub(crate) hold: Hold,
+    pub(crate) seats: Seats,
     /// Trees whose revocation has not ended, and what it makes the kernel forget.
     pub(crate) burial: Arc<Burial>,
     record: Arc<Record>,
@@ -188,6 +190,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Of an object that cannot be had: the kernel asks again before it uses it.
+    pub(crate) const fn unseen(node: NodeId, kind: Kind) -> Self {
+        Self { attr: Attr { node, stat: Stat::unknown(kind) }, generation: 0, lasting: false }
+    }
+
     pub(crate) fn of(inode: &Inode, stat: Stat) -> Self {
         Self { attr: Attr { node: inode.node, stat }, generation: u64::from(inode.generation), lasting: true }
     }
@@ -225,6 +232,7 @@ impl Core {
             caches: OnceLock::new(),
             unfollowed_by_kernel: AtomicBool::new(false),
             hold: Hold::new(options.hold),
+            seats: Seats::new(options.threads),
             burial: Arc::default(),
             record,
             retired: Mutex::default(),

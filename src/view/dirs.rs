@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::core::{Answer, Attr, Call, Core, Ends, Entry, child_of};
+use super::core::{Answer, Call, Core, Ends, Entry, child_of};
 use super::handles::DirStream;
 use super::inodes::Place as Found;
 use super::node::NodeId;
-use super::top::Listing;
+use super::top::{Listing, Shown};
 use super::tree::Tree;
 use super::veil::Veil;
 use crate::authorize::{Ask, Op};
 use crate::resolve::Name;
-use crate::sys::{self, Caller, DirEntry, Kind, ObjectId, Stat};
+use crate::sys::{self, Caller, DirEntry, Kind, ObjectId};
 
 /// One entry for a listing.
 #[derive(Clone, Copy, Debug)]
@@ -128,10 +128,7 @@ impl Core {
         if !plus {
             return Ok(Some(sink(&plain(tree.node(ObjectId { mnt: 0, dev, ino: next.ino })))));
         }
-        let unseen = |node| {
-            let attr = Attr { node, stat: Stat::unknown(next.kind.unwrap_or(Kind::CharDevice)) };
-            Entry { attr, generation: 0, lasting: false }
-        };
+        let unseen = |node| Entry::unseen(node, next.kind.unwrap_or(Kind::CharDevice));
         let looked = match self.look_at(call, tree, dir, &next) {
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
             // A name is in the directory even if its object cannot be had (EIO, say); whoever uses it is told why. The kernel
@@ -172,21 +169,24 @@ impl Core {
                 return;
             }
         }
-        for (index, tree) in (3_u64..).zip(&listing.trees).filter(|(index, _)| *index > cookie) {
-            let name = tree.root.entry.as_bytes();
-            let directory = matches!(tree.root.kind, crate::roots::RootKind::Directory);
-            let kind = if directory { Kind::Directory } else { Kind::File };
-            let node = tree.face.as_ref().map_or(NodeId::TOP, |(inode, _)| inode.node);
-            let mut item = Item { node, kind, name, next: index, entry: None };
+        for (index, shown) in (3_u64..).zip(&listing.entries).filter(|(index, _)| *index > cookie) {
+            let Shown { name, kind, node, tree } = shown;
+            let mut item = Item { node: *node, kind: *kind, name: name.as_bytes(), next: index, entry: None };
+            let tree = tree.upgrade();
             if plus {
                 // Nothing is asked of the backing here, so that the top always answers at once. The stream shows the set it
                 // began with even where a root was revoked since; the kernel asks before it uses such an entry.
-                let Some((inode, stat)) = &tree.face else { continue };
-                tree.inodes.found_again(inode);
-                item.entry = Some(Entry { lasting: false, ..Entry::of(inode, *stat) });
+                item.entry = match tree.as_deref().map(|tree| (tree, &tree.face)) {
+                    Some((tree, Some((inode, stat)))) => {
+                        tree.inodes.found_again(inode);
+                        Some(Entry { lasting: false, ..Entry::of(inode, *stat) })
+                    }
+                    Some((_, None)) => continue,
+                    None => Some(Entry::unseen(*node, *kind)),
+                };
             }
             if sink(&item) {
-                if let Some(entry) = item.entry {
+                if let (Some(entry), Some(tree)) = (item.entry, tree) {
                     tree.inodes.forget(entry.attr.node, 1);
                 }
                 break;

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::core::{Answer, Call, Core, Ends};
 use super::gate::Guest;
+use super::handles::OpenFile;
 use super::node::NodeId;
 use crate::authorize::{Ask, Op, Place, Verdict, decide};
 use crate::sys::{self, Caller, Kind};
@@ -63,26 +64,42 @@ impl Core {
         if inode.kind != Kind::File {
             return Err(Errno::ACCESS);
         }
-        let mut kept = flags & Self::KEPT_FLAGS;
         let opened = self.with_room(|| {
             let object = call.descriptor_in_place()?;
-            let file = match sys::reopen(&*object, kept) {
-                // Only the owner may ask for it; a reader of somebody else's file does without.
-                Err(Errno::PERM) if kept.contains(OFlags::NOATIME) => {
-                    kept -= OFlags::NOATIME;
-                    sys::reopen(&*object, kept)
-                }
-                other => other,
-            }?;
+            let (file, kept) = Self::open_object(&object, flags)?;
             if flags.contains(OFlags::TRUNC) {
                 sys::truncate(&file, 0)?;
             }
-            Ok(file)
+            Ok((file, kept))
         });
-        let file = self.done(&ends, op, opened)?;
+        let (file, kept) = self.done(&ends, op, opened)?;
+        if writes && tree.overlay {
+            // There may be a new copy by now, which is not the file that readers have open.
+            tree.handles.files(node).iter().filter_map(|handle| handle.file().ok()).for_each(OpenFile::let_go_to_read);
+        }
         let keep_cache = inode.cache_is_current(sys::stat(&file)?.version());
         let handle = tree.handles.open_file(node, kept, file);
         call.answer(Opened { handle, keep_cache, read_only: !flags.intersects(OFlags::WRONLY | OFlags::RDWR) })
+    }
+
+    /// Opens a regular file with what is kept of the caller's flags; says what that was.
+    pub(super) fn open_object(object: &OwnedFd, flags: OFlags) -> Result<(OwnedFd, OFlags), Errno> {
+        let kept = flags & Self::KEPT_FLAGS;
+        // Only the owner may ask for O_NOATIME; a reader of somebody else's file does without. And a file that may only be
+        // appended to (chattr +a) is opened for that or not at all.
+        let (without, append) = (kept - OFlags::NOATIME, flags & OFlags::APPEND);
+        let mut tried = OFlags::all();
+        for kept in [kept, without, kept | append, without | append] {
+            if kept == tried {
+                continue;
+            }
+            tried = kept;
+            match sys::reopen(object, kept) {
+                Err(Errno::PERM) => {}
+                other => return other.map(|file| (file, kept)),
+            }
+        }
+        Err(Errno::PERM)
     }
 
     /// The descriptor for an operation: the handle's, or one opened by inode.
@@ -150,7 +167,7 @@ impl Core {
         let handle = tree.handles.get(handle, inode.node)?;
         let file = handle.file()?;
         if file.writable() {
-            file.flush()?;
+            self.with_room(|| file.flush(inode.way()))?;
         }
         call.answer(())
     }

@@ -45,6 +45,10 @@ impl Core {
         let ends = Ends::of(&call);
         self.authorize(&ends, &Ask::new(op, call.place()))?;
         let object = self.to_ask(&call, at.handle)?;
+        if let (Ok((tree, inode)), true) = (call.inside(), op.changes()) {
+            // An immutable file, or one that may only be appended to, is not opened for writing again.
+            Self::hold_open(tree, inode.node, &call.descriptor()?)?;
+        }
         let flags = {
             let _acting = sys::act_as(&caller, None)?;
             match request {

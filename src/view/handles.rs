@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::descriptors::{Descriptors, Holder, Slot};
+use super::inodes::Way;
 use super::node::NodeId;
 use crate::sys::{self, DirEntry};
 
@@ -48,9 +49,9 @@ impl Handle {
     }
 
     /// Closes the descriptor if it was not used since the last time and can be had again.
-    fn give_up(&self, pinned: bool, ran_out: bool) -> bool {
+    fn give_up(&self, way: Way, ran_out: bool) -> bool {
         match self {
-            Self::File(file) => file.give_up(pinned, ran_out),
+            Self::File(file) => file.give_up(way, ran_out),
             // One that is being read is in use.
             Self::Directory { stream, .. } => stream.try_lock().is_some_and(|stream| stream.give_up(ran_out)),
         }
@@ -92,31 +93,43 @@ impl OpenFile {
         Ok(self.slot.keep(fd, Holder::Handle(self.node, self.number)))
     }
 
-    fn give_up(&self, pinned: bool, ran_out: bool) -> bool {
-        if (self.slot.was_used() && !ran_out) || !self.can_be_had_again(pinned) {
+    fn give_up(&self, way: Way, ran_out: bool) -> bool {
+        if (self.slot.was_used() && !ran_out) || !self.can_be_had_again(way) {
             return false;
         }
         drop(self.slot.take());
         true
     }
 
-    /// Whether closing the descriptor now loses nothing. A file that has no name left is not found again by one, unless its
-    /// inode is pinned; and what was made writable by its creation alone (`O_EXCL` with mode 0444) is not opened for writing
-    /// again.
-    fn can_be_had_again(&self, pinned: bool) -> bool {
+    /// Closes a descriptor to read, for whoever wants it next to open the object as it is by then.
+    pub(crate) fn let_go_to_read(&self) {
+        if !self.writable() {
+            drop(self.slot.take());
+        }
+    }
+
+    /// Whether closing the descriptor now loses nothing. A file that has no name left is not found again by one; and what was
+    /// made writable by its creation alone (`O_EXCL` with mode 0444), or may only be appended to by now, is not opened for
+    /// writing again.
+    fn can_be_had_again(&self, way: Way) -> bool {
         self.slot.peek().is_none_or(|fd| {
-            (pinned || sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0))
-                && sys::may_reopen(&*fd, self.flags).unwrap_or(false)
+            let Ok(stat) = sys::stat(&*fd) else { return false };
+            let led_to = match way {
+                Way::Name => stat.nlink > 0,
+                Way::Pin => true,
+                Way::None => false,
+            };
+            led_to && !(stat.fixed && self.writable()) && sys::may_reopen(&*fd, self.flags).unwrap_or(false)
         })
     }
 
     /// What a program's `close(2)` reports. Where there is nothing to report it closes the descriptor, if it can, for the
     /// program: whoever executes or replaces the backing file next finds no writer there, although the kernel's release
     /// comes later. Somebody with a copy of the program's descriptor may go on, upon which it is opened again.
-    pub(crate) fn flush(&self) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, way: Way) -> Result<(), Errno> {
         let Some(fd) = self.slot.peek() else { return Ok(()) };
         sys::flush(&*fd)?;
-        if self.can_be_had_again(false) {
+        if self.can_be_had_again(way) {
             drop(self.slot.take());
         }
         Ok(())
@@ -238,11 +251,11 @@ impl HandleTable {
         self.handles.write().remove(&number)
     }
 
-    /// Closes the descriptor of one handle that the budget named; false when it should be spared. `pinned` says that its
-    /// inode leads to the object without a name.
-    pub(crate) fn give_up(&self, number: u64, pinned: bool, ran_out: bool) -> bool {
+    /// Closes the descriptor of one handle that the budget named; false when it should be spared. `way` is what leads to its
+    /// object.
+    pub(crate) fn give_up(&self, number: u64, way: Way, ran_out: bool) -> bool {
         let handle = self.handles.read().get(&number).cloned();
-        handle.is_none_or(|handle| handle.give_up(pinned, ran_out))
+        handle.is_none_or(|handle| handle.give_up(way, ran_out))
     }
 
     /// Any descriptor that a handle of this inode holds: all that leads to an object whose name somebody took away.

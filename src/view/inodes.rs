@@ -23,6 +23,17 @@ pub(crate) enum Place {
     Gone,
 }
 
+/// What leads to an inode's object when a descriptor is wanted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A name.
+    Name,
+    /// The `O_PATH` descriptor that it has.
+    Pin,
+    /// Nothing.
+    None,
+}
+
 /// One object that the kernel knows. There is one of these for each file of a tree that was walked, so it is kept small:
 /// what few inodes need is boxed.
 #[derive(Debug)]
@@ -138,9 +149,10 @@ impl Inode {
         }
     }
 
-    /// Gives the descriptor up if it was not used since the last time and can be had again: by the name that it still has.
-    fn give_up(&self, ran_out: bool) -> bool {
-        if (self.slot.was_used() && !ran_out) || matches!(*self.place.lock(), Place::Gone) {
+    /// Gives the descriptor up if it was not used since the last time and the object can be had again: it still has a name,
+    /// if perhaps another one than is known here.
+    pub(super) fn give_up(&self, ran_out: bool) -> bool {
+        if self.slot.was_used() && !ran_out {
             return false;
         }
         if self.slot.peek().is_some_and(|fd| !sys::stat(&*fd).is_ok_and(|stat| stat.nlink > 0)) {
@@ -150,9 +162,26 @@ impl Inode {
         true
     }
 
-    /// Its descriptor stays, whatever happens to its name: a handle can be opened again through it.
-    pub(super) fn is_pinned(&self) -> bool {
-        matches!(*self.place.lock(), Place::Gone) && self.slot.peek().is_some()
+    /// What a handle can be opened again through.
+    pub(super) fn way(&self) -> Way {
+        match *self.place.lock() {
+            Place::Gone if self.slot.peek().is_some() => Way::Pin,
+            Place::Gone => Way::None,
+            _ => Way::Name,
+        }
+    }
+
+    /// Device and inode number.
+    pub(super) const fn key(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether this is the very name that it is known by.
+    pub(super) fn is_named(&self, place: &Place) -> bool {
+        match (self.place(), place) {
+            (Place::Child(here, name), Place::Child(there, other)) => Arc::ptr_eq(&here, there) && name == *other,
+            _ => false,
+        }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -315,10 +344,10 @@ impl InodeTable {
         inode.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The kernel has forgotten `count` lookups (`FUSE_FORGET`). True when it does not know the inode any more.
-    pub(crate) fn forget(&self, node: NodeId, count: u64) -> bool {
+    /// The kernel has forgotten `count` lookups (`FUSE_FORGET`). The inode, when it does not know it any more.
+    pub(crate) fn forget(&self, node: NodeId, count: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(node).write();
-        let Some(inode) = shard.get(&node) else { return false };
+        let inode = shard.get(&node)?;
         let before = inode.lookups.load(Ordering::Relaxed);
         inode.lookups.store(before.saturating_sub(count), Ordering::Relaxed);
         let removed = if before <= count { shard.remove(&node) } else { None };
@@ -327,13 +356,7 @@ impl InodeTable {
             let len = shard.len();
             shard.shrink_to(2 * len);
         }
-        drop(shard);
-        removed.is_some()
-    }
-
-    /// Closes the descriptor of one inode that the budget named; false when it was used lately and should be spared.
-    pub(crate) fn give_up(&self, node: NodeId, ran_out: bool) -> bool {
-        self.get(node).is_none_or(|inode| inode.give_up(ran_out))
+        removed
     }
 
     /// Every inode of the tree.

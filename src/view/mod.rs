@@ -17,6 +17,8 @@ mod links;
 mod names;
 mod node;
 mod revoke;
+mod seats;
+mod sweep;
 mod sync;
 mod tidy;
 mod top;

@@ -43,8 +43,8 @@ impl Core {
     pub(crate) fn forget(&self, node: NodeId, count: u64) {
         let current = self.current.load();
         let forgotten = match current.trees.get(&node.instance()) {
-            Some(tree) => tree.inodes.forget(node, count),
-            None => self.burial.dying(node.instance()).is_some_and(|tree| tree.inodes.forget(node, count)),
+            Some(tree) => tree.forget(node, count),
+            None => self.burial.dying(node.instance()).is_some_and(|tree| tree.forget(node, count)),
         };
         if forgotten {
             self.tidy.freed(1);
@@ -152,25 +152,26 @@ impl Core {
         let hides = self.hides_new(&call, &name, Kind::File)?;
         self.authorize(&Ends::named(&call, &name), &Ask { hides, ..Ask::new(Op::Create, call.place()) })?;
         let (tree, inode) = call.inside()?;
+        let kept = flags & Self::KEPT_FLAGS;
         let opened = self.with_room(|| {
             let dir = call.descriptor_in_place()?;
             let _acting = sys::act_as(&caller, Some(make.umask))?;
             // Never follows a link that was planted in between: the name is created, or what is there is opened as found.
-            match sys::create_child(&*dir, &name, flags & Self::KEPT_FLAGS, make.mode) {
+            match sys::create_child(&*dir, &name, kept, make.mode).map(|file| (file, kept)) {
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => Self::open_existing(tree, &dir, &name, flags),
                 created => created,
             }
         });
-        let file = self.done(&Ends::named(&call, &name), Op::Create, opened)?;
+        let (file, kept) = self.done(&Ends::named(&call, &name), Op::Create, opened)?;
         let stat = sys::stat(&file)?;
         let fd = self.with_room(|| sys::path_of(&file))?;
         let found = tree.found(fd, &stat, child_of(inode, &name))?;
-        let handle = tree.handles.open_file(found.node, flags & Self::KEPT_FLAGS, file);
+        let handle = tree.handles.open_file(found.node, kept, file);
         let entry = Entry::of(&found, stat);
         call.answer((entry, handle))
     }
 
-    fn open_existing(tree: &Tree, dir: &OwnedFd, name: &Name, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_existing(tree: &Tree, dir: &OwnedFd, name: &Name, flags: OFlags) -> Result<(OwnedFd, OFlags), Errno> {
         let (fd, stat) = tree.step(dir, name)?;
         match stat.kind {
             Kind::File => {}
@@ -178,11 +179,11 @@ impl Core {
             // The kernel looks again and follows it, or opens it itself, by its own rules.
             _ => return Err(Errno::STALE),
         }
-        let file = sys::reopen(&fd, flags & Self::KEPT_FLAGS)?;
+        let (file, kept) = Self::open_object(&fd, flags)?;
         if flags.contains(OFlags::TRUNC) {
             sys::truncate(&file, 0)?;
         }
-        Ok(file)
+        Ok((file, kept))
     }
 
     pub(crate) fn link(
@@ -331,9 +332,15 @@ impl Held {
         self.inodes.iter().any(|inode| other.inodes.iter().any(|other| other.node == inode.node))
     }
 
-    /// The name was moved, or removed. A link that is known in another directory under another inode stays there.
+    /// The name was moved, or removed. A link that is known in another directory under another inode stays there, and so does
+    /// a file that is known by another name.
     fn moved_to(&self, place: &Found) {
-        for inode in self.inodes.iter().filter(|inode| inode.kind != Kind::Symlink || inode.is_held_as(&self.place)) {
+        let concerned = |inode: &Inode| match inode.kind {
+            Kind::Symlink => inode.is_held_as(&self.place),
+            Kind::Directory => true,
+            _ => !matches!(place, Found::Gone) || inode.is_named(&self.place),
+        };
+        for inode in self.inodes.iter().filter(|inode| concerned(inode)) {
             inode.moved_to(place.clone());
         }
     }

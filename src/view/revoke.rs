@@ -9,6 +9,7 @@ use super::burial::{Burial, OwnMount};
 use super::core::{Core, Current, KernelCaches};
 use super::inodes::Inode;
 use super::node::NodeId;
+use super::sweep::Sweep;
 use super::tidy::Tidy;
 use super::tree::Tree;
 use crate::publisher::{Installed, Manner};
@@ -17,6 +18,9 @@ use crate::roots::{Instance, Snapshot};
 /// How long a publication waits for requests that are stuck in a slow backing call, in all trees together, before it goes on
 /// without them. Their replies are refused when they return.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// What dropping the caches of a tree gets when all the time has gone into waiting for others.
+const AT_LEAST: Duration = Duration::from_millis(500);
 
 /// How long it waits for pages to be written back to a slow backing before they are refused.
 const WRITE_BACK: Duration = Duration::from_secs(5);
@@ -54,6 +58,8 @@ struct Revocation {
     step: Step,
     /// What stuck requests hold.
     busy: Vec<Arc<Inode>>,
+    /// The others.
+    sweep: Option<Arc<Sweep>>,
 }
 
 impl Revocation {
@@ -83,7 +89,7 @@ impl Core {
             .trees
             .values()
             .filter(|tree| !snapshot.roots.iter().any(|root| root.instance == tree.root.instance))
-            .map(|tree| Revocation { tree: Arc::clone(tree), step: Step::Current, busy: Vec::new() })
+            .map(|tree| Revocation { tree: Arc::clone(tree), step: Step::Current, busy: Vec::new(), sweep: None })
             .collect();
         if manner == Manner::Graceful && !going.is_empty() {
             self.write_back(&mut going);
@@ -161,7 +167,7 @@ impl Core {
         let inside: u64 = going.iter().map(|revocation| revocation.tree.gate.inside()).sum();
         let (done, word) = mpsc::channel();
         on_a_thread("rootsfs-revoke", move || revoker.run(going, &done));
-        let until = Instant::now() + DRAIN + Duration::from_secs(1);
+        let until = Instant::now() + DRAIN + Duration::from_secs(2);
         let all = (0..trees).try_for_each(|_| hear(&word, until, &mut installed));
         if all.is_none() {
             installed.still_draining = installed.still_draining.max(inside).max(1);
@@ -178,7 +184,7 @@ fn hear(word: &Receiver<Done>, until: Instant, installed: &mut Installed) -> Opt
 }
 
 /// Runs what may block; here and now, if no thread can be had.
-fn on_a_thread(name: &str, work: impl FnOnce() + Send + 'static) {
+pub(super) fn on_a_thread(name: &str, work: impl FnOnce() + Send + 'static) {
     let work = Arc::new(parking_lot::Mutex::new(Some(work)));
     let theirs = Arc::clone(&work);
     let run = move || {
@@ -203,10 +209,13 @@ struct Revoker {
 impl Revoker {
     fn run(&self, mut going: Vec<Revocation>, done: &Sender<Done>) {
         let until = Instant::now() + DRAIN;
+        // A tree that somebody is in may take all the time there is.
+        going.sort_by_key(|revocation| revocation.tree.gate.inside());
         for revocation in &mut going {
-            let stuck = revocation.tree.gate.wait_empty(until.saturating_duration_since(Instant::now()));
+            let mut stuck = revocation.tree.gate.wait_empty(until.saturating_duration_since(Instant::now()));
             revocation.reach(Step::Drained);
-            let inodes = self.drop_tree(revocation);
+            let (inodes, held) = self.drop_tree(revocation, until.max(Instant::now() + AT_LEAST));
+            stuck = stuck.max(held);
             // Nobody listens any more if it took too long.
             let _ = done.send(Done { inodes, stuck });
         }
@@ -226,23 +235,30 @@ impl Revoker {
         }
     }
 
-    /// From `Drained` to `Dropped`. Inodes that a stuck request is on come later: invalidating one waits for the request.
-    fn drop_tree(&self, revocation: &mut Revocation) -> u64 {
+    /// From `Drained` to `Dropped`: how many inodes there were, and on how many of them the kernel waits for a request that the
+    /// daemon has not seen. Inodes that a stuck request is on come later: invalidating one waits for the request.
+    fn drop_tree(&self, revocation: &mut Revocation, until: Instant) -> (u64, u64) {
         let inodes = revocation.tree.inodes.all();
         let count = inodes.len() as u64;
+        let mut held = 0;
         if let Some(caches) = &self.caches {
             caches.drop_entry(NodeId::TOP, &revocation.tree.root.entry);
             revocation.reach(Step::Unnamed);
             let (busy, idle): (Vec<_>, Vec<_>) = inodes.into_iter().partition(|inode| inode.is_busy());
-            idle.iter().for_each(|inode| caches.drop_inode(inode.node));
+            let sweep = Sweep::over(Arc::clone(caches), idle.iter().map(|inode| inode.node).collect());
+            held = sweep.run(until) as u64;
             revocation.busy = busy;
+            revocation.sweep = Some(sweep);
         }
         revocation.reach(Step::Dropped);
-        count
+        (count, held)
     }
 
     /// From `Dropped` to `Settled`, however long that takes.
     fn settle(&self, revocation: &mut Revocation) {
+        if let Some(sweep) = revocation.sweep.take() {
+            sweep.finish();
+        }
         if let (Some(caches), false) = (&self.caches, revocation.busy.is_empty()) {
             while revocation.tree.gate.wait_empty(DRAIN) > 0 {}
             revocation.busy.drain(..).for_each(|inode| caches.drop_inode(inode.node));

@@ -1,6 +1,6 @@
 //! The top directory: synthetic, its entries exactly the active roots.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::UNIX_EPOCH;
 
 use rustix::io::Errno;
@@ -17,13 +17,28 @@ use crate::sys::{Kind, Stat};
 /// One stream of the top directory. It keeps the set it began with, so a listing never mixes two generations.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    pub(crate) trees: Vec<Arc<Tree>>,
+    pub(crate) entries: Vec<Shown>,
+}
+
+/// One entry of it. It does not hold on to a root that was revoked since.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) name: Name,
+    pub(crate) kind: Kind,
+    pub(crate) node: NodeId,
+    pub(crate) tree: Weak<Tree>,
 }
 
 impl Listing {
     pub(crate) fn of(current: &Current) -> Self {
-        let roots = &current.snapshot.roots;
-        Self { trees: roots.iter().filter_map(|root| current.trees.get(&root.instance)).cloned().collect() }
+        let trees = current.snapshot.roots.iter().filter_map(|root| current.trees.get(&root.instance));
+        let shown = |tree: &Arc<Tree>| Shown {
+            name: tree.root.entry.clone(),
+            kind: if tree.root.kind == RootKind::Directory { Kind::Directory } else { Kind::File },
+            node: tree.face.as_ref().map_or(NodeId::TOP, |(inode, _)| inode.node),
+            tree: Arc::downgrade(tree),
+        };
+        Self { entries: trees.map(shown).collect() }
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::descriptors::{Descriptors, Holder};
 use super::gate::{Gate, Guest};
 use super::handles::HandleTable;
-use super::inodes::{Anchor, Inode, InodeTable, Place};
+use super::inodes::{Anchor, Inode, InodeTable, Place, Way};
 use super::node::NodeId;
 use crate::resolve::Name;
 use crate::roots::{Root, RootKind};
@@ -26,7 +26,9 @@ pub(crate) struct Tree {
     /// The root's own inode and attributes as they were when the tree was made, held so that the top directory can be
     /// listed without touching the backing. None when the object was gone by then.
     pub(crate) face: Option<(Arc<Inode>, Stat)>,
-    /// Kept for the tree's life, so that `st_ino` stays.
+    /// It lies on an overlay: a descriptor that was opened to read keeps to the old copy once a new one was made to write.
+    pub(crate) overlay: bool,
+    /// Kept as long as the object has a name or the kernel knows it, so that `st_ino` stays.
     stand_ins: Mutex<StandIns>,
     /// An object whose own number would do has a stand-in.
     renumbered: AtomicBool,
@@ -59,7 +61,11 @@ impl StandIns {
 
 impl Tree {
     pub(crate) fn new(root: Arc<Root>, mounts: Mounts, budget: Arc<Descriptors>) -> Self {
+        if let Err(errno) = sys::learn_mount(&root.anchor) {
+            tracing::debug!(%errno, entry = %root.entry, "what the root lies on cannot be told");
+        }
         let mut tree = Self {
+            overlay: sys::is_overlay(&root.anchor).unwrap_or(false),
             root,
             mounts,
             inodes: InodeTable::new(Arc::clone(&budget)),
@@ -136,10 +142,14 @@ impl Tree {
     /// Empties a slot that the budget named; false when it was used lately and should be spared.
     pub(crate) fn give_up(&self, holder: Holder, ran_out: bool) -> bool {
         match holder {
-            Holder::Inode(node) => self.inodes.give_up(node, ran_out),
+            Holder::Inode(node) => {
+                // All that leads to an open file whose known name is gone; who reaches a closed one by another name finds it.
+                let needed = |inode: &Inode| inode.way() != Way::Name && !self.handles.files(node).is_empty();
+                self.inodes.get(node).is_none_or(|inode| !needed(&inode) && inode.give_up(ran_out))
+            }
             Holder::Handle(node, number) => {
-                let pinned = self.inodes.get(node).is_some_and(|inode| inode.is_pinned());
-                self.handles.give_up(number, pinned, ran_out)
+                let way = self.inodes.get(node).map_or(Way::None, |inode| inode.way());
+                self.handles.give_up(number, way, ran_out)
             }
         }
     }
@@ -164,7 +174,33 @@ impl Tree {
                 }
             }
         }
-        if inode.kind == Kind::Directory && self.contains(&fd)? { Ok(fd) } else { Err(Errno::STALE) }
+        let inside = self.shown_below(&fd) || (inode.kind == Kind::Directory && self.contains(&fd)?);
+        // What somebody has open and nobody can find any more is neither in nor out.
+        let nowhere = || sys::stat(&fd).is_ok_and(|stat| stat.nlink == 0) && self.handles.held(inode.node).is_some();
+        if inside || nowhere() { Ok(fd) } else { Err(Errno::STALE) }
+    }
+
+    /// Whether the kernel, asked for both paths as they are now, shows an object below the root: also where permissions forbid
+    /// to go there, and for files that were renamed on the backing. Of a deleted one it says nothing.
+    fn shown_below(&self, object: &OwnedFd) -> bool {
+        let (Ok(root), Ok(path)) = (sys::anchor::path_of(&self.root.anchor), sys::anchor::path_of(object)) else {
+            return false;
+        };
+        sys::stat(object).is_ok_and(|stat| stat.nlink > 0) && path != root && path.starts_with(root)
+    }
+
+    /// The kernel has forgotten `count` lookups of an inode; true when it does not know it any more.
+    pub(crate) fn forget(&self, node: NodeId, count: u64) -> bool {
+        let Some(inode) = self.inodes.forget(node, count) else { return false };
+        if matches!(inode.place(), Place::Gone) && self.renumbered_or_foreign(&inode) {
+            // Its object is gone, too, or will be found anew.
+            self.stand_ins.lock().numbers.remove(&inode.key());
+        }
+        true
+    }
+
+    fn renumbered_or_foreign(&self, inode: &Inode) -> bool {
+        inode.dev != self.root.id.dev || self.renumbered.load(Ordering::SeqCst)
     }
 
     /// Climbs from a directory to see whether the root is above it.
