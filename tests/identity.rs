@@ -146,6 +146,39 @@ as_root_and_user! {
         });
     }
 
+    /// Changes of the backing, with the view's program none the wiser.
+    fn what_is_open_outlives_changes_beside_the_view() {
+        let trees = Trees::new(&["a"]);
+        let view = trees.mount(&["a"], &[]);
+        let back = view.site.native("a");
+        for change in ["rm f", "mv f g", "mv d/f d/g", "echo new > n; mv n f", "mkdir -p e; mv f e", "chmod 000 d", "mv d c"] {
+            let program = format!(
+                r#"
+import subprocess
+os.makedirs('d', exist_ok=True)
+name = 'd/f' if ' d' in {change:?} else 'f'
+fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+inside = os.open('d', os.O_RDONLY | os.O_DIRECTORY)
+os.write(fd, b'text')
+subprocess.run({change:?}, shell=True, check=True, cwd={:?})
+os.fchmod(fd, 0o600)
+os.setxattr(fd, 'user.x', b'1')
+os.ftruncate(fd, 2)
+print(os.pread(fd, 9, 0), oct(os.fstat(fd).st_mode & 0o777), os.getxattr(fd, 'user.x'), os.fsync(fd))
+os.fchmod(inside, 0o755)
+os.close(os.open('made', os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=inside))
+print(sorted(os.listdir(inside)))
+"#,
+                back.to_str().unwrap()
+            );
+            common::py(&view.site.view("a"), &program).ok();
+            common::sh(&back, "chmod -R u+rwx .; rm -rf -- *").ok();
+            // The kernel may know the names for a second.
+            let site = view.site.clone();
+            assert!(common::eventually(common::STEP, move || !site.view("a/d").exists() && !site.view("a/f").exists()));
+        }
+    }
+
     /// What is open goes on when its name does not, also after the kernel has dropped its caches.
     fn open_files_outlive_their_names() {
         View::of(&["a"]).within("open files", |s| {

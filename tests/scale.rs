@@ -50,6 +50,20 @@ fn inodes(view: &View) -> u64 {
 
 as_root_and_user! {
     /// A hundred files stay open while all are listed and read, by a view that may have 256 descriptors.
+    /// A name that goes while another stays costs no descriptor, whichever of the two it is.
+    fn names_come_and_go_with_few_descriptors() {
+        let view = Trees::new(&["a"]).mount_with_descriptors(256, &["a"], &[]);
+        long(60, &view.site.view("a"), "
+for n in range(800):
+    with open(f't{n}', 'w') as file: file.write(str(n))
+    os.link(f't{n}', f'f{n}')
+    os.unlink(f't{n}' if n % 2 else f'f{n}')
+for n in range(800):
+    with open(f't{n}' if n % 2 == 0 else f'f{n}') as file: assert file.read() == str(n)
+assert len(os.listdir('.')) == 800
+");
+    }
+
     fn a_walk_with_few_descriptors() {
         let trees = Trees::new(&["a"]);
         fill(&trees.site.native("a"), 50, 100, true);

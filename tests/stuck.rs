@@ -212,6 +212,7 @@ as_root_and_user! {
     fn everybody() {
         let bench = Bench::new();
         let readers = bench.readers(40, |n| format!("f{n}"));
+        bench.others_go_on(&["a", "b"]);
         bench.remove();
         assert_eq!(bench.view.status()["roots"].as_array().unwrap().len(), 1);
         bench.free();

@@ -254,6 +254,34 @@ m.close()
             s.both_sh("mkfifo p; lsattr p");
             // Immutable, which only root may set: then nothing changes, and nothing is lost.
             s.both_sh("echo kept > i; chattr +i i; echo $?; echo no > i; echo no >> i; rm -f i; mv i j; ln i k; chmod 600 i; cat i; chattr -i i; rm i");
+            // One that may only be appended to, by whoever comes and by whoever has it open.
+            s.both_sh("echo 1 > p1; chattr +a p1; echo $?; echo 2 >> p1; echo 3 > p1; cat p1; chattr -a p1; rm p1");
+            s.both("chattr +a and +i on an open file", |dir| {
+                let program = "
+import subprocess
+for flag, extra in (('+a', 0), ('+a', os.O_APPEND), ('+i', 0)):
+    fd = os.open('open', os.O_RDWR | os.O_CREAT | extra, 0o644)
+    os.close(os.dup(fd))
+    done = subprocess.run(['chattr', flag, 'open'], stderr=subprocess.DEVNULL).returncode
+    try:
+        print(flag, done, os.write(fd, b'late'), os.fstat(fd).st_size)
+    except OSError as error:
+        print(flag, done, error)
+    os.close(fd)
+    subprocess.run(['chattr', '-ai', 'open'], stderr=subprocess.DEVNULL)
+os.unlink('open')";
+                common::py(dir, program).ok()
+            });
+            s.both("an access list takes nothing away from an open file", |dir| {
+                let program = "
+import subprocess
+fd = os.open('listed', os.O_RDWR | os.O_CREAT, 0o644)
+os.close(os.dup(fd))
+print(subprocess.run(['setfacl', '-m', 'u::r--', 'listed']).returncode, os.write(fd, b'late'), os.fsync(fd))
+os.close(fd)
+os.unlink('listed')";
+                common::py(dir, program).ok()
+            });
             s.assert_alike();
         });
     }

@@ -264,6 +264,11 @@ impl HandleTable {
         handles.values().filter(|handle| handle.node() == node).find_map(|handle| handle.held())
     }
 
+    /// Whether anything is open on this inode.
+    pub(crate) fn any(&self, node: NodeId) -> bool {
+        self.handles.read().values().any(|handle| handle.node() == node)
+    }
+
     /// The files that are open on this inode.
     pub(crate) fn files(&self, node: NodeId) -> Vec<Arc<Handle>> {
         let handles = self.handles.read();

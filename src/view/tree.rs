@@ -175,8 +175,9 @@ impl Tree {
             }
         }
         let inside = self.shown_below(&fd) || (inode.kind == Kind::Directory && self.contains(&fd)?);
-        // What somebody has open and nobody can find any more is neither in nor out.
-        let nowhere = || sys::stat(&fd).is_ok_and(|stat| stat.nlink == 0) && self.handles.held(inode.node).is_some();
+        // What somebody has open and nobody can find any more is neither in nor out. What nobody has open is refused, so that
+        // the kernel looks the name up again: it may be another object's by now.
+        let nowhere = || sys::stat(&fd).is_ok_and(|stat| stat.nlink == 0) && self.handles.any(inode.node);
         if inside || nowhere() { Ok(fd) } else { Err(Errno::STALE) }
     }
 
